@@ -1,0 +1,69 @@
+# Every target installs what it needs into this folder (.venv, client/node/node_modules,
+# .cache); after the first run no network is needed.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON_READY := $(VENV)/.ready
+NODE_READY := client/node/node_modules/.ready
+SOURCES := sidecar client/python pipeline tests tools
+# The project's own programs, then the Node that set-up installs where the system has none.
+export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
+
+.PHONY: help setup check test test-fast fuzz generate lock release-schema demo bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(PYTHON_READY) ## Install the pinned tools and packages into .venv
+
+check: $(PYTHON_READY) $(NODE_READY) ## Format, lint, types, schemas, generated files
+	ruff format --check $(SOURCES)
+	ruff check $(SOURCES)
+	mypy
+	mypy --no-warn-unused-ignores --allow-untyped-defs --allow-untyped-calls tests tools
+	cd proto && buf format --diff --exit-code
+	cd proto && buf lint
+	cd proto && buf breaking --against released.binpb
+	python tools/generate.py --check
+
+test: $(PYTHON_READY) ## Run every test
+	pytest -n auto $(PYTEST_ARGS)
+
+test-fast: $(PYTHON_READY) ## Run the tests that need no server
+	pytest -n auto -m 'not servers' $(PYTEST_ARGS)
+
+fuzz: $(PYTHON_READY) ## Throw 100,000 odd configurations and messages at the parsers (INPUTS=, SEED=)
+	python tools/fuzz.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
+
+generate: $(PYTHON_READY) $(NODE_READY) ## Write the generated code and the README's option table anew
+	python tools/generate.py
+
+lock: $(PYTHON_READY) ## Resolve the pinned versions anew
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --extra dev pyproject.toml --output-file requirements/dev.txt
+
+release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf breaking` compares with
+	cd proto && buf build --output released.binpb
+
+demo: $(PYTHON_READY) ## Validate a configuration and show where every event would go
+	bronze-sidecar check --config examples/nats.yaml
+
+bench: $(PYTHON_READY) ## Measure the hot path
+	python tests/bench/bench.py
+
+clean: ## Remove everything that the other targets installed or built
+	rm -rf $(VENV) .cache client/node/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PYTHON_READY): requirements/uv.txt requirements/dev.txt pyproject.toml
+	@tools/make-venv.sh $(PYTHON) $(VENV)
+	@touch $@
+
+$(NODE_READY): $(PYTHON_READY) client/node/package-lock.json requirements/node.txt
+	@tools/install-node-packages.sh
+	@touch $@

