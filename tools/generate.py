@@ -46,8 +46,14 @@ def generate(target: pathlib.Path) -> None:
 
 
 def inside_our_package(code: str) -> str:
-    """Make imports between generated modules absolute: protoc knows no package around its output."""
-    return re.sub(r"^from (lakehouse|bronze)\.", r"from bronze_client._generated.\1.", code, flags=re.MULTILINE)
+    """Give generated modules their real names: protoc knows no package around its output.
+
+    Imports between them work then, and messages can be pickled.
+    """
+    code = re.sub(
+        r"^from (lakehouse|bronze)\.", r"from bronze_client._generated.\1.", code, flags=re.MULTILINE
+    )
+    return re.sub(r"(Messages\(DESCRIPTOR, ')", r"\1bronze_client._generated.", code)
 
 
 def with_option_tables(readme: str) -> str:
@@ -60,7 +66,9 @@ def differences(committed: pathlib.Path, fresh: pathlib.Path) -> set[pathlib.Pat
     names = {README}
     for root in (committed, fresh):
         for folder in (PYTHON_CODE, TYPESCRIPT_CODE):
-            names |= {p.relative_to(root) for p in (root / folder).rglob("*") if p.suffix in {".py", ".pyi", ".ts"}}
+            names |= {
+                p.relative_to(root) for p in (root / folder).rglob("*") if p.suffix in {".py", ".pyi", ".ts"}
+            }
     return {name for name in names if content(committed / name) != content(fresh / name)}
 
 

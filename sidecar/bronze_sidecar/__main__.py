@@ -1,0 +1,22 @@
+"""Starts the command line, or says what to install where only the client is."""
+
+from __future__ import annotations
+
+import sys
+
+
+def entry() -> None:
+    """Run `bronze-sidecar` as the console script does."""
+    try:
+        from bronze_sidecar.cli import main  # noqa: PLC0415 - needs the extra
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] == "bronze_sidecar":
+            raise
+        sys.exit(
+            f"bronze-sidecar: the package '{error.name}' is missing: pip install 'bronze-sidecar[server]'"
+        )
+    sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,148 @@
+"""The whole configuration: declared here and by the back ends, read from all sources, checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bronze_sidecar.kinds import Address, Choice, File, Integer, ListOf, Number
+from bronze_sidecar.options import Option, Raw, option, options_of
+from bronze_sidecar.problems import ConfigError, Problem
+from bronze_sidecar.routes import trial_faults
+from bronze_sidecar.sinks import BACKENDS, Backend
+from bronze_sidecar.sources import Given, Names, from_environment, from_file, from_flags
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Config:
+    """How the process runs, and the back ends that are on."""
+
+    backends: tuple[Backend, ...] = ()
+
+    config: Path | None = option(File(), "YAML file with options.", in_file=False)
+    listen: tuple[str, ...] = option(
+        ListOf(Address(unix=True)),
+        "Where producers connect: host:port or unix:///path; may be given several times.",
+        default=("127.0.0.1:50051",),
+    )
+    admin_listen: str = option(
+        Address(unix=False),
+        "Where health, readiness and metrics are served over HTTP.",
+        default="127.0.0.1:9464",
+    )
+    log_level: str = option(
+        Choice("debug", "info", "warning", "error"), "Least severe log lines.", default="info"
+    )
+    log_format: str = option(
+        Choice("auto", "console", "json"), "Form of log lines; auto is console on a terminal.", default="auto"
+    )
+    grace_seconds: float = option(
+        Number(0, 3600), "How long stopping may take to deliver what was accepted.", default=25.0
+    )
+    max_event_bytes: int = option(
+        Integer(1024, 64 * MEBIBYTE), "Largest event that is accepted.", default=MEBIBYTE
+    )
+    max_queue_events: int = option(
+        Integer(1, 100_000_000), "Most events that wait for one back end.", default=100_000
+    )
+    max_queue_bytes: int = option(
+        Integer(MEBIBYTE, 1 << 40), "Most bytes that wait for one back end.", default=64 * MEBIBYTE
+    )
+    retry_limit: int = option(
+        Integer(0, 1_000_000),
+        "How often a write is tried again before its events fail; 0 means for ever.",
+        default=0,
+    )
+    retry_backoff_ms: int = option(Integer(1, 60_000), "Longest wait before the first retry.", default=100)
+    retry_backoff_max_ms: int = option(
+        Integer(1, 3_600_000), "Longest wait before any retry.", default=10_000
+    )
+
+
+OPTIONS: tuple[Option[Any], ...] = (
+    *options_of(Config, ""),
+    *(each for backend in BACKENDS for each in options_of(backend, backend.name)),
+)
+NAMES = Names(OPTIONS)
+
+
+def load(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """Return the checked configuration; raise ConfigError with everything that is wrong."""
+    flags, variables = from_flags(arguments, NAMES), from_environment(environ, NAMES)
+    problems = [*flags.problems, *variables.problems]
+    given = {**variables.values, **flags.values}
+    if "config" in given:
+        file = _file(given["config"], problems)
+        problems += file.problems
+        given = {**file.values, **given}
+    values = _values(given, problems)
+    backends = [_backend(cls, given, values, problems) for cls in BACKENDS]
+    if values.get("retry_backoff_ms", 0) > values.get("retry_backoff_max_ms", Config.retry_backoff_max_ms):
+        what = "is longer than the longest wait, --retry-backoff-max-ms."
+        problems.append(Problem(given["retry_backoff_ms"][0], what))
+    if problems:
+        raise ConfigError(problems)
+    return Config(
+        backends=tuple(backend for backend in backends if backend),
+        **{each.attribute: values[each.path] for each in OPTIONS if not each.group and each.path in values},
+    )
+
+
+def _file(given: tuple[str, Raw], problems: list[Problem]) -> Given:
+    where, raw = given
+    path = File().parse(raw)
+    if isinstance(path, list):
+        problems += [Problem(where, fault.what, fault.remedy) for fault in path]
+        return Given()
+    return from_file(path, NAMES)
+
+
+def _values(given: Mapping[str, tuple[str, Raw]], problems: list[Problem]) -> dict[str, Any]:
+    values = {}
+    for path, (where, raw) in given.items():
+        value = NAMES.by_path[path].kind.parse(raw)
+        if isinstance(value, list):
+            problems += [Problem(where, fault.what, fault.remedy) for fault in value]
+        else:
+            values[path] = value
+    return values
+
+
+def _backend(
+    cls: type[Backend],
+    given: Mapping[str, tuple[str, Raw]],
+    values: Mapping[str, Any],
+    problems: list[Problem],
+) -> Backend | None:
+    """Make a back end of its options, if any are given; check them together once each is right."""
+    options = options_of(cls, cls.name)
+    mine = {each.name: given[each.path][0] for each in options if each.path in given}
+    if not mine:
+        return None
+    missing = [each for each in options if each.required and not mine.keys() & {each.name, each.alternative}]
+    if missing:
+        problems.append(_half_configured(cls, next(iter(mine.values())), missing))
+        return None
+    if any(each.path in given and each.path not in values for each in options):
+        return None
+    backend = cls(**{each.attribute: values[each.path] for each in options if each.path in values})
+    attributes = {each.attribute: each for each in options}
+    for attribute, fault in (*backend.faults(), *trial_faults(backend)):
+        where = mine.get(attributes[attribute].name, attributes[attribute].flag)
+        problems.append(Problem(where, fault.what, fault.remedy))
+    return backend
+
+
+def _half_configured(cls: type[Backend], where: str, missing: Sequence[Option[Any]]) -> Problem:
+    names = " and ".join(each.name.replace("_", " ") for each in missing)
+    remedy = ", ".join(
+        f"{each.flag} ({each.variable}, or {each.path} in the file)"
+        + (f" or --{cls.name}-{each.alternative}" if each.alternative else "")
+        for each in missing
+    )
+    verb = "are" if len(missing) > 1 or names.endswith("s") else "is"
+    return Problem(where, f"{cls.title} is half configured: its {names} {verb} missing.", f"Add {remedy}.")

@@ -1,0 +1,59 @@
+"""What is wrong with a configuration, said so that an operator can put it right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a value, and the remedy; it does not know where the value came from."""
+
+    what: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A fault with the place to put it right: a flag, a variable, or a file and line."""
+
+    where: str
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}{f' {self.remedy}' if self.remedy else ''}"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. Carries every problem, not only the first."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(dict.fromkeys(problems))
+        count = len(self.problems)
+        lines = [f"{count} problem{'s' if count != 1 else ''} in the configuration", *map(str, self.problems)]
+        super().__init__("\n  ".join(lines))
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that `name` was probably meant to be."""
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a remedy that names the nearest valid name, or all of them."""
+    names = tuple(names)
+    close = nearest(name, names)
+    return f"Did you mean '{close}'?" if close else f"Valid are {', '.join(names)}."
+
+
+def shorten(text: str) -> str:
+    """Make a bad value fit a message, with nothing that could upset a terminal."""
+    printable = "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
+    return printable if len(printable) <= 60 else printable[:57] + "…"

@@ -1,0 +1,163 @@
+"""Routes: compiled once from a back end's rules, they turn an event into its address, or filter it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from bronze_sidecar.event import Event
+from bronze_sidecar.payloads import PAYLOAD_CASES
+from bronze_sidecar.problems import Fault, shorten
+from bronze_sidecar.sinks.base import FREE_TEXT, Backend
+from bronze_sidecar.template import FIELDS, Template, trusted
+
+CACHE_LIMIT = 100_000
+
+AWKWARD_VALUES = (
+    "BTC/USDT",
+    "XBT.P",
+    "1000*",
+    ">",
+    "a b",
+    "a|b",
+    "a-b",
+    "a_b",
+    "%41",
+    "_41",
+    "$SYS",
+    "日本円",
+    "",
+    "X" * 300,
+)
+"""Symbols that have broken names on one bus or another; each route is tried with them at start-up."""
+
+
+class Address(NamedTuple):
+    """Where a record goes, and what its order is kept by."""
+
+    destination: str
+    key: str
+
+
+class Route:
+    """What one back end does with events."""
+
+    def __init__(self, backend: Backend) -> None:
+        rules = backend.rules()
+        self.rules = rules
+        self._address_by_case = {
+            case: _compile(rules.template_of(case), rules.key)
+            for case in PAYLOAD_CASES
+            if rules.include is None or case in rules.include
+        }
+        templates = {
+            name: trusted(f"{{{{{placeholder}}}}}", FREE_TEXT) for name, placeholder in rules.own_headers
+        }
+        self._header_renderers = [
+            (name, template.renderer()) for name, template in {**templates, **rules.templated_headers}.items()
+        ]
+
+    def address(self, event: Event) -> Address | None:
+        """Return where the event goes, or None if its payload case is filtered."""
+        render = self._address_by_case.get(event.payload_case)
+        return render(event) if render else None
+
+    def headers(self, event: Event) -> list[tuple[str, str]]:
+        """Return the headers (fields, attributes) that the event's record carries."""
+        rules = self.rules
+        headers = [(name, render(event)) for name, render in self._header_renderers]
+        headers += rules.static_headers.items()
+        if rules.meta_prefix:
+            headers += [(rules.meta_prefix + key, value) for key, value in event.meta.items()]
+        return [header for header in headers if header[1]] if rules.drop_empty_headers else headers
+
+
+def _compile(destination: Template, key: Template | None) -> Callable[[Event], Address]:
+    """Make one function that renders both, and remembers what it rendered unless meta takes part."""
+    names: dict[str, Any] = {"Address": Address}
+    placeholders = {*destination.placeholders, *(key.placeholders if key else ())}
+    rendered = f"Address({destination.expression(names)}, {(key or destination).expression(names)})"
+    names["render"] = eval(f"lambda e: {rendered}", names)  # noqa: S307 - made of checked names and repr'd text
+    if any(name.startswith("meta.") for name in placeholders):
+        return names["render"]  # type: ignore[no-any-return]
+    fields = "".join(f"e.{FIELDS[name]}, " for name in sorted(placeholders))
+    cache: dict[tuple[str, ...], Address] = {}
+
+    def remember(key: tuple[str, ...], event: Event) -> Address:
+        if len(cache) >= CACHE_LIMIT:
+            cache.clear()
+        address: Address = names["render"](event)
+        cache[key] = address
+        return address
+
+    # A dictionary look-up by the fields that the templates name costs a fraction of rendering.
+    names |= {"known": cache.get, "remember": remember}
+    return eval(f"lambda e: known(k := ({fields})) or remember(k, e)", names)  # type: ignore[no-any-return] # noqa: S307
+
+
+def trial_faults(backend: Backend) -> Iterator[tuple[str, Fault]]:
+    """Render every template over awkward values; yield what could become illegal or ambiguous."""
+    for attribute, template in _templates(backend):
+        if not template.target.escape_character or not template.placeholders:
+            continue
+        fault = _trial_fault(template)
+        if fault:
+            yield attribute, fault
+
+
+def _trial_fault(template: Template) -> Fault | None:
+    render = template.renderer()
+    names_both = {"exchange", "symbol"} <= set(template.placeholders)
+    for case in PAYLOAD_CASES:
+        seen: dict[str, tuple[str, str]] = {}
+        for exchange in AWKWARD_VALUES:
+            for symbol in AWKWARD_VALUES:
+                event = Event(
+                    envelope=b"",
+                    id=symbol,
+                    payload_case=case,
+                    exchange=exchange,
+                    symbol=symbol,
+                    data_type=symbol,
+                    source=symbol,
+                    origin="replay",
+                    meta=_Everywhere(symbol),
+                )
+                name = render(event)
+                what = template.target.text_fault(name)
+                if what:
+                    return _trial_failed(
+                        template, f"symbol '{shorten(symbol)}' gives '{shorten(name)}': {what}"
+                    )
+                other = seen.setdefault(name, (exchange, symbol))
+                if names_both and other != (exchange, symbol):
+                    return _trial_failed(
+                        template, f"{other} and {(exchange, symbol)} both give '{shorten(name)}'"
+                    )
+    return None
+
+
+def _trial_failed(template: Template, what: str) -> Fault:
+    return Fault(
+        f"'{shorten(template.text)}' can give an illegal or ambiguous {template.target.noun}: {what}."
+    )
+
+
+class _Everywhere(dict[str, str]):
+    """A meta that has the same value under every key."""
+
+    def __init__(self, value: str) -> None:
+        super().__init__()
+        self.value = value
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
+        return self.value
+
+
+def _templates(backend: Backend) -> Iterator[tuple[str, Template]]:
+    for field in dataclasses.fields(backend):  # type: ignore[arg-type]
+        value = getattr(backend, field.name)
+        for template in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(template, Template):
+                yield field.name, template

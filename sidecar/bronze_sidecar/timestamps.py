@@ -1,0 +1,53 @@
+"""ISO 8601 text in UTC to the bytes of a `google.protobuf.Timestamp`."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from bronze_sidecar.wire import varint
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECONDS = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.", re.ASCII)
+_FRACTION_AND_ZONE = re.compile(r"(?:\.(\d{1,9}))?(?:Z|\+00:00)", re.ASCII)
+
+_MILLISECONDS = {f"{count:03}": count * 1_000_000 for count in range(1000)}
+_MICROSECONDS_AND_ZONE = {"Z": 0} | {f"{count:03}Z": count * 1_000 for count in range(1000)}
+
+_WRONG_FORM = "must be a UTC time such as 2024-05-31T23:59:59.123456Z"
+
+
+def encode(text: str) -> bytes:
+    """Encode the Timestamp, without a field's tag; raise ValueError with the reason if it is not one."""
+    # The usual 3 or 6 fraction digits and the Z are checked by being found.
+    try:
+        nanos = _MILLISECONDS[text[20:23]] + _MICROSECONDS_AND_ZONE[text[23:]]
+    except KeyError:
+        nanos = _nanos(text[19:])
+        seconds = _encode_seconds(f"{text[:19]}.")
+    else:
+        seconds = _encode_seconds(text[:20])
+    return seconds + varint(nanos) if nanos else seconds[:-1]
+
+
+def _nanos(fraction_and_zone: str) -> int:
+    form = _FRACTION_AND_ZONE.fullmatch(fraction_and_zone)
+    if form is None:
+        raise ValueError(_WRONG_FORM)
+    return int((form[1] or "").ljust(9, "0"))
+
+
+@lru_cache(maxsize=4096)
+def _encode_seconds(text: str) -> bytes:
+    """Encode a time up to its decimal point, and the tag of the nanos that follow."""
+    form = _SECONDS.fullmatch(text)
+    if form is None:
+        raise ValueError(_WRONG_FORM)
+    year, month, day, hour, minute, second = map(int, form.groups())
+    try:
+        since = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
+    except ValueError:
+        raise ValueError("must be a date and time of day that exist") from None
+    seconds = since.days * 86_400 + since.seconds
+    return (b"\x08" + varint(seconds) if seconds else b"") + b"\x10"

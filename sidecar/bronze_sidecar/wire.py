@@ -1,0 +1,73 @@
+"""The part of the Protobuf wire format that the mapping writes."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+_VARINT = 0
+_LENGTH_DELIMITED = 2
+
+# Two bytes at a time: half the steps of the usual loop. `_PAIRS` go on, `_ENDS` stop.
+_PAIRS = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
+_ENDS = tuple(bytes((low,)) if low < 0x80 else bytes((low & 0x7F | 0x80, low >> 7)) for low in range(1 << 14))
+
+Heads: TypeAlias = tuple[bytes, ...]
+"""A length-delimited field's tag and length, indexed by the length, for those below 128."""
+
+
+def varint(value: int) -> bytes:
+    """Encode an integer of at most 64 bits; a negative one takes ten bytes, as int64 does."""
+    if value < 0:
+        value += 1 << 64
+    if value < 1 << 14:
+        return _ENDS[value]
+    if value < 1 << 28:
+        return _PAIRS[value & 0x3FFF] + _ENDS[value >> 14]
+    if value < 1 << 42:
+        return _PAIRS[value & 0x3FFF] + _PAIRS[value >> 14 & 0x3FFF] + _ENDS[value >> 28]
+    return _PAIRS[value & 0x3FFF] + varint(value >> 14)
+
+
+def heads(number: int) -> Heads:
+    """Prepare what precedes the content of length-delimited field `number`."""
+    tag = varint(number << 3 | _LENGTH_DELIMITED)
+    return tuple(tag + bytes((length,)) for length in range(128))
+
+
+def head(prepared: Heads, length: int) -> bytes:
+    """Return what precedes content of any length."""
+    if length < 128:
+        return prepared[length]
+    return prepared[0][:-1] + varint(length)
+
+
+def delimited(prepared: Heads, content: bytes) -> bytes:
+    """Encode a length-delimited field, also when it is empty: a sub-message is then still there."""
+    return head(prepared, len(content)) + content
+
+
+def string_field(prepared: Heads, text: str) -> bytes:
+    """Encode a string field; an empty one is left out, as proto3 does."""
+    return delimited(prepared, text.encode()) if text else b""
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """Encode an integer, enum or bool field; a zero is left out, as proto3 does."""
+    return varint(number << 3 | _VARINT) + varint(value) if value else b""
+
+
+_KEY = heads(1)
+_VALUE = heads(2)
+
+
+def map_entry(prepared: Heads, key: str, value: str) -> bytes:
+    """Encode one entry of a `map<string, string>`; key and value are written even if empty."""
+    return delimited(prepared, delimited(_KEY, key.encode()) + delimited(_VALUE, value.encode()))
+
+
+def timestamp_field(number: int, seconds: int, nanos: int) -> bytes:
+    """Encode a Timestamp field, zeros too.
+
+    Parsers merge a field that comes twice, and a part left out would keep its earlier value.
+    """
+    return delimited(heads(number), b"\x08" + varint(seconds) + b"\x10" + varint(nanos))
