@@ -19,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file bronze/sidecar/v1/sidecar.proto.
  */
 export const file_bronze_sidecar_v1_sidecar: GenFile = /*@__PURE__*/
-  fileDesc("Ch9icm9uemUvc2lkZWNhci92MS9zaWRlY2FyLnByb3RvEhFicm9uemUuc2lkZWNhci52MSJsCg5QdWJsaXNoUmVxdWVzdBInCgRvcGVuGAEgASgLMhcuYnJvbnplLnNpZGVjYXIudjEuT3BlbkgAEikKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2hIAEIGCgRraW5kIk4KBE9wZW4SEwoLcHJvZHVjZXJfaWQYASABKAkSMQoHY29udGV4dBgCIAEoCzIgLmJyb256ZS5zaWRlY2FyLnYxLlN0cmVhbUNvbnRleHQi7gEKDVN0cmVhbUNvbnRleHQSEQoJc3RyZWFtX2lkGAEgASgJEg4KBnNvdXJjZRgCIAEoCRIrCgZvcmlnaW4YAyABKA4yGy5sYWtlaG91c2UuYnJvbnplLnYxLk9yaWdpbhISCgpyZXF1ZXN0X2lkGAQgASgJEhIKCnNlc3Npb25faWQYBSABKAkSOAoEbWV0YRgGIAMoCzIqLmJyb256ZS5zaWRlY2FyLnYxLlN0cmVhbUNvbnRleHQuTWV0YUVudHJ5GisKCU1ldGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlIKBUJhdGNoEhAKCHNlcXVlbmNlGAEgASgEEhYKDmZpcnN0X3Bvc2l0aW9uGAIgASgEEhEKCWVudmVsb3BlcxgDIAMoDBIMCgRqc29uGAQgAygMIrQBCg9QdWJsaXNoUmVzcG9uc2USKwoGb3BlbmVkGAEgASgLMhkuYnJvbnplLnNpZGVjYXIudjEuT3BlbmVkSAASPQoPYWNrbm93bGVkZ2VtZW50GAIgASgLMiIuYnJvbnplLnNpZGVjYXIudjEuQWNrbm93bGVkZ2VtZW50SAASLQoHY3JlZGl0cxgDIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLkNyZWRpdHNIAEIGCgRraW5kIlQKBk9wZW5lZBIdChVhY2tub3dsZWRnZWRfc2VxdWVuY2UYASABKAQSKwoHY3JlZGl0cxgCIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLkNyZWRpdHMiKAoHQ3JlZGl0cxIOCgZldmVudHMYASABKAQSDQoFYnl0ZXMYAiABKAQiUAoPQWNrbm93bGVkZ2VtZW50EhAKCHNlcXVlbmNlGAEgASgEEisKB291dGNvbWUYAiABKAsyGi5icm9uemUuc2lkZWNhci52MS5PdXRjb21lIlwKB091dGNvbWUSEQoJcHVibGlzaGVkGAEgASgEEhAKCGZpbHRlcmVkGAIgASgEEiwKCGZhaWx1cmVzGAMgAygLMhouYnJvbnplLnNpZGVjYXIudjEuRmFpbHVyZSJqCgdGYWlsdXJlEhAKCHBvc2l0aW9uGAEgASgEEiwKBGtpbmQYAiABKA4yHi5icm9uemUuc2lkZWNhci52MS5GYWlsdXJlS2luZBIOCgZyZWFzb24YAyABKAkSDwoHYmFja2VuZBgEIAEoCSJxChNQdWJsaXNoQmF0Y2hSZXF1ZXN0EjEKB2NvbnRleHQYASABKAsyIC5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0EicKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2giQwoUUHVibGlzaEJhdGNoUmVzcG9uc2USKwoHb3V0Y29tZRgBIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLk91dGNvbWUqXwoLRmFpbHVyZUtpbmQSHAoYRkFJTFVSRV9LSU5EX1VOU1BFQ0lGSUVEEAASGQoVRkFJTFVSRV9LSU5EX1JFSkVDVEVEEAESFwoTRkFJTFVSRV9LSU5EX0ZBSUxFRBACMscBCg5TaWRlY2FyU2VydmljZRJUCgdQdWJsaXNoEiEuYnJvbnplLnNpZGVjYXIudjEuUHVibGlzaFJlcXVlc3QaIi5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoUmVzcG9uc2UoATABEl8KDFB1Ymxpc2hCYXRjaBImLmJyb256ZS5zaWRlY2FyLnYxLlB1Ymxpc2hCYXRjaFJlcXVlc3QaJy5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoQmF0Y2hSZXNwb25zZWIGcHJvdG8z", [file_lakehouse_bronze_v1_normalized_event]);
+  fileDesc("Ch9icm9uemUvc2lkZWNhci92MS9zaWRlY2FyLnByb3RvEhFicm9uemUuc2lkZWNhci52MSJsCg5QdWJsaXNoUmVxdWVzdBInCgRvcGVuGAEgASgLMhcuYnJvbnplLnNpZGVjYXIudjEuT3BlbkgAEikKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2hIAEIGCgRraW5kIm0KBE9wZW4SEwoLcHJvZHVjZXJfaWQYASABKAkSMQoHY29udGV4dBgCIAEoCzIgLmJyb256ZS5zaWRlY2FyLnYxLlN0cmVhbUNvbnRleHQSHQoVYWNrbm93bGVkZ2VkX3NlcXVlbmNlGAMgASgEIu4BCg1TdHJlYW1Db250ZXh0EhEKCXN0cmVhbV9pZBgBIAEoCRIOCgZzb3VyY2UYAiABKAkSKwoGb3JpZ2luGAMgASgOMhsubGFrZWhvdXNlLmJyb256ZS52MS5PcmlnaW4SEgoKcmVxdWVzdF9pZBgEIAEoCRISCgpzZXNzaW9uX2lkGAUgASgJEjgKBG1ldGEYBiADKAsyKi5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0Lk1ldGFFbnRyeRorCglNZXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJSCgVCYXRjaBIQCghzZXF1ZW5jZRgBIAEoBBIWCg5maXJzdF9wb3NpdGlvbhgCIAEoBBIRCgllbnZlbG9wZXMYAyADKAwSDAoEanNvbhgEIAMoDCK0AQoPUHVibGlzaFJlc3BvbnNlEisKBm9wZW5lZBgBIAEoCzIZLmJyb256ZS5zaWRlY2FyLnYxLk9wZW5lZEgAEj0KD2Fja25vd2xlZGdlbWVudBgCIAEoCzIiLmJyb256ZS5zaWRlY2FyLnYxLkFja25vd2xlZGdlbWVudEgAEi0KB2NyZWRpdHMYAyABKAsyGi5icm9uemUuc2lkZWNhci52MS5DcmVkaXRzSABCBgoEa2luZCKBAQoGT3BlbmVkEh0KFWFja25vd2xlZGdlZF9zZXF1ZW5jZRgBIAEoBBIrCgdjcmVkaXRzGAIgASgLMhouYnJvbnplLnNpZGVjYXIudjEuQ3JlZGl0cxIrCgdvdXRjb21lGAMgASgLMhouYnJvbnplLnNpZGVjYXIudjEuT3V0Y29tZSIoCgdDcmVkaXRzEg4KBmV2ZW50cxgBIAEoBBINCgVieXRlcxgCIAEoBCJQCg9BY2tub3dsZWRnZW1lbnQSEAoIc2VxdWVuY2UYASABKAQSKwoHb3V0Y29tZRgCIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLk91dGNvbWUiXAoHT3V0Y29tZRIRCglwdWJsaXNoZWQYASABKAQSEAoIZmlsdGVyZWQYAiABKAQSLAoIZmFpbHVyZXMYAyADKAsyGi5icm9uemUuc2lkZWNhci52MS5GYWlsdXJlIogBCgdGYWlsdXJlEhAKCHBvc2l0aW9uGAEgASgEEiwKBGtpbmQYAiABKA4yHi5icm9uemUuc2lkZWNhci52MS5GYWlsdXJlS2luZBIOCgZyZWFzb24YAyABKAkSDwoHYmFja2VuZBgEIAEoCRISCgVsZXZlbBgFIAEoDUgAiAEBQggKBl9sZXZlbCJxChNQdWJsaXNoQmF0Y2hSZXF1ZXN0EjEKB2NvbnRleHQYASABKAsyIC5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0EicKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2giQwoUUHVibGlzaEJhdGNoUmVzcG9uc2USKwoHb3V0Y29tZRgBIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLk91dGNvbWUqXwoLRmFpbHVyZUtpbmQSHAoYRkFJTFVSRV9LSU5EX1VOU1BFQ0lGSUVEEAASGQoVRkFJTFVSRV9LSU5EX1JFSkVDVEVEEAESFwoTRkFJTFVSRV9LSU5EX0ZBSUxFRBACMscBCg5TaWRlY2FyU2VydmljZRJUCgdQdWJsaXNoEiEuYnJvbnplLnNpZGVjYXIudjEuUHVibGlzaFJlcXVlc3QaIi5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoUmVzcG9uc2UoATABEl8KDFB1Ymxpc2hCYXRjaBImLmJyb256ZS5zaWRlY2FyLnYxLlB1Ymxpc2hCYXRjaFJlcXVlc3QaJy5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoQmF0Y2hSZXNwb25zZWIGcHJvdG8z", [file_lakehouse_bronze_v1_normalized_event]);
 
 /**
  * One message from the producer.
@@ -79,6 +79,15 @@ export type Open = Message<"bronze.sidecar.v1.Open"> & {
    * @generated from field: bronze.sidecar.v1.StreamContext context = 2;
    */
   context?: StreamContext | undefined;
+
+  /**
+   * The newest batch of this run and stream that the producer knows to be done; 0 at
+   * first. The next batch that it sends has the number after that, or after the one
+   * that the answer names.
+   *
+   * @generated from field: uint64 acknowledged_sequence = 3;
+   */
+  acknowledgedSequence: bigint;
 };
 
 /**
@@ -245,19 +254,27 @@ export const PublishResponseSchema: GenMessage<PublishResponse> = /*@__PURE__*/
  */
 export type Opened = Message<"bronze.sidecar.v1.Opened"> & {
   /**
-   * The newest batch of this producer and stream that is already done; 0 if none is.
-   * The producer goes on with the next one.
+   * The newest batch of this run and stream that is done. The producer sends the next
+   * one, and all others that it still keeps, again or for the first time.
    *
    * @generated from field: uint64 acknowledged_sequence = 1;
    */
   acknowledgedSequence: bigint;
 
   /**
-   * How much may be sent before the first acknowledgement.
+   * How much may be on its way.
    *
    * @generated from field: bronze.sidecar.v1.Credits credits = 2;
    */
   credits?: Credits | undefined;
+
+  /**
+   * What became of the events in batches that are done and that the producer did not
+   * know of.
+   *
+   * @generated from field: bronze.sidecar.v1.Outcome outcome = 3;
+   */
+  outcome?: Outcome | undefined;
 };
 
 /**
@@ -346,7 +363,8 @@ export type Outcome = Message<"bronze.sidecar.v1.Outcome"> & {
   filtered: bigint;
 
   /**
-   * Events that were not published, one by one.
+   * Events that at least one back end did not get, one by one; they count neither as
+   * published nor as filtered.
    *
    * @generated from field: repeated bronze.sidecar.v1.Failure failures = 3;
    */
@@ -361,7 +379,8 @@ export const OutcomeSchema: GenMessage<Outcome> = /*@__PURE__*/
   messageDesc(file_bronze_sidecar_v1_sidecar, 8);
 
 /**
- * An event that was not published everywhere.
+ * An event that at least one back end did not get. A malformed JSON message is one
+ * failure, however many events it would have become.
  *
  * @generated from message bronze.sidecar.v1.Failure
  */
@@ -393,6 +412,13 @@ export type Failure = Message<"bronze.sidecar.v1.Failure"> & {
    * @generated from field: string backend = 4;
    */
   backend: string;
+
+  /**
+   * Which of the events that one JSON book change became; absent for all others.
+   *
+   * @generated from field: optional uint32 level = 5;
+   */
+  level?: number | undefined;
 };
 
 /**

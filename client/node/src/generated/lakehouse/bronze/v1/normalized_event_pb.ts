@@ -955,7 +955,7 @@ export const OriginSchema: GenEnum<Origin> = /*@__PURE__*/
  */
 export enum Side {
   /**
-   * The exchange did not say.
+   * The exchange did not say, or there is nothing to have a side.
    *
    * @generated from enum value: SIDE_UNSPECIFIED = 0;
    */
@@ -989,7 +989,7 @@ export const SideSchema: GenEnum<Side> = /*@__PURE__*/
  */
 export enum Action {
   /**
-   * The change names no price or no quantity.
+   * The change names no price or no quantity, or has no level at all.
    *
    * @generated from enum value: ACTION_UNSPECIFIED = 0;
    */

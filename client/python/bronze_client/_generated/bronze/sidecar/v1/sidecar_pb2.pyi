@@ -26,12 +26,14 @@ class PublishRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("producer_id", "context")
+    __slots__ = ("producer_id", "context", "acknowledged_sequence")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     producer_id: str
     context: StreamContext
-    def __init__(self, producer_id: _Optional[str] = ..., context: _Optional[_Union[StreamContext, _Mapping]] = ...) -> None: ...
+    acknowledged_sequence: int
+    def __init__(self, producer_id: _Optional[str] = ..., context: _Optional[_Union[StreamContext, _Mapping]] = ..., acknowledged_sequence: _Optional[int] = ...) -> None: ...
 
 class StreamContext(_message.Message):
     __slots__ = ("stream_id", "source", "origin", "request_id", "session_id", "meta")
@@ -79,12 +81,14 @@ class PublishResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("acknowledged_sequence", "credits")
+    __slots__ = ("acknowledged_sequence", "credits", "outcome")
     ACKNOWLEDGED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     acknowledged_sequence: int
     credits: Credits
-    def __init__(self, acknowledged_sequence: _Optional[int] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ...) -> None: ...
+    outcome: Outcome
+    def __init__(self, acknowledged_sequence: _Optional[int] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
 
 class Credits(_message.Message):
     __slots__ = ("events", "bytes")
@@ -113,16 +117,18 @@ class Outcome(_message.Message):
     def __init__(self, published: _Optional[int] = ..., filtered: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("position", "kind", "reason", "backend")
+    __slots__ = ("position", "kind", "reason", "backend", "level")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
     position: int
     kind: FailureKind
     reason: str
     backend: str
-    def __init__(self, position: _Optional[int] = ..., kind: _Optional[_Union[FailureKind, str]] = ..., reason: _Optional[str] = ..., backend: _Optional[str] = ...) -> None: ...
+    level: int
+    def __init__(self, position: _Optional[int] = ..., kind: _Optional[_Union[FailureKind, str]] = ..., reason: _Optional[str] = ..., backend: _Optional[str] = ..., level: _Optional[int] = ...) -> None: ...
 
 class PublishBatchRequest(_message.Message):
     __slots__ = ("context", "batch")
