@@ -9,6 +9,7 @@ from typing import Any
 from bronze_sidecar.config import Config
 from bronze_sidecar.event import Event
 from bronze_sidecar.payloads import PAYLOAD_CASES
+from bronze_sidecar.problems import printable
 from bronze_sidecar.routes import Route
 from bronze_sidecar.sinks import Backend
 
@@ -95,7 +96,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
         return row["payloadCase"], "(filtered)", "", ""
     headers = next(value for value in row.values() if isinstance(value, dict))
     shown = " ".join(f"{name}={value}" for name, value in headers.items() if name != "payloadCase")
-    return row["payloadCase"], row["destination"], row["key"], shown
+    return row["payloadCase"], row["destination"], row["key"], printable(shown)
 
 
 def _shared_headers(backend: Backend, rows: Iterable[dict[str, Any]]) -> list[str]:

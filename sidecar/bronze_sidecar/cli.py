@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -10,13 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bronze_sidecar import check
-from bronze_sidecar.config import load
+from bronze_sidecar.config import NAMES, load
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.event import Event
 from bronze_sidecar.kinds import file_fault
 from bronze_sidecar.mapping import Mapper, StreamContext
-from bronze_sidecar.problems import ConfigError, did_you_mean
+from bronze_sidecar.problems import ConfigError, did_you_mean, printable, shorten
 from bronze_sidecar.reference import help_text, json_schema
+from bronze_sidecar.telemetry import set_up_logging
 from bronze_sidecar.wire import timestamp_field
 
 USAGE = """\
@@ -26,6 +28,7 @@ Routes normalized market-data events from a local gRPC stream to Kafka, NATS,
 Kinesis, Redis Streams and SQS.
 
 commands:
+  run                             serve until told to stop
   check [--json] [--event FILE]   validate the options; show where every event would go
   schema                          print the JSON Schema of the YAML file
 
@@ -36,26 +39,72 @@ EXIT_USAGE = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command; return the exit status."""
-    command, *rest = arguments or ["--help"]
-    if command in {"-h", "--help", "help"} or "--help" in rest:
-        print(USAGE + help_text())
-        return 0
-    commands = {"check": _check, "schema": _schema}
-    if command not in commands:
-        return _refuse(f"no command '{command}'. {did_you_mean(command, commands)}")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character shows its number instead.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return commands[command](rest)
-    except ConfigError as error:
-        return _refuse(str(error))
+        status = _run(*(arguments or ["--help"]))
+        if sys.stdout:
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader, `head` for one, has seen enough; nothing more may be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    return status
+
+
+def _run(command: str, *rest: str) -> int:
+    if command in {"-h", "--help", "help"} or "--help" in rest:
+        print(USAGE + help_text())
+        return 0
+    commands = {"run": _serve, "check": _check, "schema": _schema}
+    if command.startswith("-"):
+        # Not shown: it may hold a secret.
+        return _refuse("the command must come before the options. `bronze-sidecar --help` lists all.")
+    if command not in commands:
+        return _refuse(f"no command '{shorten(command)}'. {did_you_mean(command, commands)}")
+    try:
+        return commands[command](rest)
+    except ConfigError as error:
+        return _refuse(str(error))
 
 
 def _refuse(message: str) -> int:
     print(f"bronze-sidecar: {message}", file=sys.stderr)
     return EXIT_USAGE
+
+
+def _serve(arguments: Sequence[str]) -> int:
+    config = load(arguments, os.environ)
+    _hide_secrets(arguments)
+    set_up_logging(config.log_level, config.log_format)
+    # Only now: the other commands need neither gRPC nor an event loop.
+    import uvloop  # noqa: PLC0415
+
+    from bronze_sidecar.app import Sidecar  # noqa: PLC0415
+
+    async def run() -> int:
+        return await Sidecar(config).run()
+
+    return uvloop.run(run())
+
+
+def _hide_secrets(arguments: Sequence[str]) -> None:
+    """Start anew with secrets in the environment instead of the command line, which every user can read."""
+    kept: list[str] = []
+    environment = dict(os.environ)
+    pending = list(reversed(arguments))
+    while pending:
+        argument = pending.pop()
+        flag, equals, value = argument.partition("=")
+        option, is_file = NAMES.flags.get(flag, (None, False))
+        if option and option.secret and not is_file:
+            environment[option.variable] = value if equals else pending.pop()
+        else:
+            kept.append(argument)
+    if len(kept) < len(arguments):
+        program = [sys.executable, "-m", "bronze_sidecar", "run", *kept]
+        os.execve(sys.executable, program, environment)  # noqa: S606 - ourselves
 
 
 def _schema(arguments: Sequence[str]) -> int:
@@ -70,6 +119,8 @@ def _check(arguments: Sequence[str]) -> int:
     wants_json = "--json" in options
     options = [each for each in options if each != "--json"]
     event_file, options = _take(options, "--event")
+    if event_file == "":
+        return _refuse("--event: needs a value. Write --event=FILE.")
     config = load(options, os.environ)
     events = _events_of(event_file) if event_file is not None else check.sample_events()
     if isinstance(events, str):
@@ -80,25 +131,27 @@ def _check(arguments: Sequence[str]) -> int:
 
 
 def _take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
-    """Take a flag that only one command has out of the options."""
+    """Take a flag that only one command has out of the options; its value is empty if it has none."""
     for index, argument in enumerate(arguments):
         if argument.startswith(f"{flag}="):
             return argument.partition("=")[2], arguments[:index] + arguments[index + 1 :]
         if argument == flag:
-            value = arguments[index + 1] if index + 1 < len(arguments) else ""
-            return value, arguments[:index] + arguments[index + 2 :]
+            following = arguments[index + 1 : index + 2]
+            if not following or following[0].startswith("--"):
+                return "", arguments[:index] + arguments[index + 1 :]
+            return following[0], arguments[:index] + arguments[index + 2 :]
     return None, arguments
 
 
 def _events_of(path: str) -> list[Event] | str:
     """Map the normalized messages of a file, one a line; return what is wrong if that fails."""
-    if path == "-":
-        content = sys.stdin.buffer.read()
-    else:
-        fault = file_fault(path)
-        if fault:
-            return f"--event: {fault.what}"
-        content = Path(path).read_bytes()
+    fault = None if path == "-" else file_fault(path)
+    if fault:
+        return f"--event: {printable(fault.what)}"
+    try:
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        return f"--event: the file cannot be read: {error.strerror}."
     mapper = Mapper(StreamContext(stream_id="check", source="check"))
     seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
     ingest_field = timestamp_field(5, seconds, nanoseconds)
@@ -109,5 +162,5 @@ def _events_of(path: str) -> list[Event] | str:
         try:
             events += mapper.events(line, position, ingest_field)
         except Rejected as error:
-            return f"--event: {path}:{position + 1}: {error}"
-    return events or f"--event: '{path}' holds no message."
+            return printable(f"--event: {path}:{position + 1}: {error}")
+    return events or printable(f"--event: '{path}' holds no message.")

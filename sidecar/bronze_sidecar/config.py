@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bronze_sidecar.kinds import Address, Choice, File, Integer, ListOf, Number
+from bronze_sidecar.config_file import from_file
+from bronze_sidecar.kinds import (
+    Address,
+    Choice,
+    File,
+    Integer,
+    ListOf,
+    Number,
+    SocketMode,
+    Switch,
+    is_loopback,
+)
 from bronze_sidecar.options import Option, Raw, option, options_of
-from bronze_sidecar.problems import ConfigError, Problem
+from bronze_sidecar.problems import ConfigError, Fault, Problem
 from bronze_sidecar.routes import trial_faults
 from bronze_sidecar.sinks import BACKENDS, Backend
-from bronze_sidecar.sources import Given, Names, from_environment, from_file, from_flags
+from bronze_sidecar.sources import Given, Names, from_environment, from_flags
 
 MEBIBYTE = 1 << 20
 
@@ -34,6 +45,15 @@ class Config:
         "Where health, readiness and metrics are served over HTTP.",
         default="127.0.0.1:9464",
     )
+    tls_cert_file: Path | None = option(
+        File(), "Certificate of the gRPC server, for addresses that are not loopback."
+    )
+    tls_key_file: Path | None = option(File(), "Key of that certificate.")
+    tls_client_ca_file: Path | None = option(
+        File(), "Certificates that producers' own must be signed by, for mutual TLS."
+    )
+    insecure: bool = option(Switch(), "Allows addresses that are not loopback without TLS.", default=False)
+    socket_mode: int = option(SocketMode(), "Access rights of unix sockets, in octal digits.", default=0o600)
     log_level: str = option(
         Choice("debug", "info", "warning", "error"), "Least severe log lines.", default="info"
     )
@@ -81,40 +101,75 @@ def load(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
         given = {**file.values, **given}
     values = _values(given, problems)
     backends = [_backend(cls, given, values, problems) for cls in BACKENDS]
-    if values.get("retry_backoff_ms", 0) > values.get("retry_backoff_max_ms", Config.retry_backoff_max_ms):
-        what = "is longer than the longest wait, --retry-backoff-max-ms."
-        problems.append(Problem(given["retry_backoff_ms"][0], what))
-    if problems:
-        raise ConfigError(problems)
-    return Config(
+    config = Config(
         backends=tuple(backend for backend in backends if backend),
         **{each.attribute: values[each.path] for each in OPTIONS if not each.group and each.path in values},
     )
+    for attribute, fault in _process_faults(config):
+        where = given[attribute][0] if attribute in given else NAMES.by_path[attribute].flag
+        problems.append(Problem(where, fault.what, fault.remedy))
+    if problems:
+        raise ConfigError(problems)
+    return config
 
 
-def _file(given: tuple[str, Raw], problems: list[Problem]) -> Given:
+def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
+    """Yield what is wrong between the process's own options, each with the option to name."""
+    if config.retry_backoff_ms > config.retry_backoff_max_ms:
+        yield "retry_backoff_ms", Fault("is longer than the longest wait, --retry-backoff-max-ms.")
+    if config.max_event_bytes > config.max_queue_bytes:
+        yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
+    if (config.tls_cert_file is None) != (config.tls_key_file is None):
+        given, absent = ("cert", "key") if config.tls_cert_file else ("key", "cert")
+        yield f"tls_{given}_file", Fault("is of no use alone.", f"Add --tls-{absent}-file.")
+    if config.tls_client_ca_file and not config.tls_cert_file:
+        yield "tls_client_ca_file", Fault("is of no use alone.", "Add --tls-cert-file and --tls-key-file.")
+    for address in config.listen:
+        if not is_loopback(address) and not config.tls_cert_file and not config.insecure:
+            yield (
+                "listen",
+                Fault(
+                    f"'{address}' is not loopback, and there is no TLS.",
+                    "Add --tls-cert-file and --tls-key-file, or --insecure if the network is trusted.",
+                ),
+            )
+
+
+def _file(given: tuple[str, Raw | None], problems: list[Problem]) -> Given:
     where, raw = given
-    path = File().parse(raw)
+    path = [] if raw is None else File().parse(raw)
     if isinstance(path, list):
         problems += [Problem(where, fault.what, fault.remedy) for fault in path]
         return Given()
     return from_file(path, NAMES)
 
 
-def _values(given: Mapping[str, tuple[str, Raw]], problems: list[Problem]) -> dict[str, Any]:
+def _values(given: Mapping[str, tuple[str, Raw | None]], problems: list[Problem]) -> dict[str, Any]:
     values = {}
     for path, (where, raw) in given.items():
+        if raw is None:
+            continue
         value = NAMES.by_path[path].kind.parse(raw)
-        if isinstance(value, list):
-            problems += [Problem(where, fault.what, fault.remedy) for fault in value]
-        else:
+        if not isinstance(value, list):
             values[path] = value
+        elif _may_hold_credentials(raw):
+            problems += [
+                Problem(where, "is wrong, and not shown: it may hold credentials.", f.remedy) for f in value
+            ]
+        else:
+            problems += [Problem(where, fault.what, fault.remedy) for fault in value]
     return values
+
+
+def _may_hold_credentials(raw: Raw) -> bool:
+    """Whether there is a URL with a user in it, also where a comma in the password splits it."""
+    texts = [raw] if isinstance(raw, str) else raw.values() if isinstance(raw, dict) else raw
+    return any("@" in text.partition("://")[2] for text in texts)
 
 
 def _backend(
     cls: type[Backend],
-    given: Mapping[str, tuple[str, Raw]],
+    given: Mapping[str, tuple[str, Raw | None]],
     values: Mapping[str, Any],
     problems: list[Problem],
 ) -> Backend | None:

@@ -6,14 +6,16 @@ import re
 
 _PARTS = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?)0*(\d+))?", re.ASCII)
 
+_NINE = ord("9")
+
 _MOST_DIGITS = 20
 """Of any 64-bit integer."""
 
 
 def is_zero(text: bytes) -> bool:
     """Tell whether a JSON number is zero, however it is spelled."""
-    # An empty slice is in every bytes: nothing but zeros.
-    return text.lstrip(b"-0.")[:1] in b"eE"
+    rest = text.lstrip(b"-0.")
+    return not rest or rest[0] > _NINE  # an exponent, or another digit
 
 
 def floor(text: str, lowest: int, highest: int) -> tuple[int, bool]:

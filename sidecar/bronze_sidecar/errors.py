@@ -15,3 +15,23 @@ class Rejected(Exception):  # noqa: N818 - named for what became of the event
         self.reason = reason
         self.message_type = message_type
         self.field = field
+
+
+class DeliveryError(Exception):
+    """A back end did not take records."""
+
+
+class Transient(DeliveryError):  # noqa: N818 - named for what follows
+    """It may take them later: they are tried again after a wait."""
+
+
+class NotTried(Transient):
+    """The record was not sent because one before it failed; it goes first next time, without a wait."""
+
+
+class Disconnected(Transient):
+    """The connection is gone: the sink must be opened anew."""
+
+
+class Permanent(DeliveryError):  # noqa: N818 - named for what follows
+    """It will never take them: their producer is told."""

@@ -35,7 +35,8 @@ class Scalar:
         raise NotImplementedError
 
     def json_schema(self) -> dict[str, Any]:
-        return {"type": "string"}
+        # A number or a boolean without quotes is read as the text that stands there.
+        return {"type": ["string", "number", "boolean"]}
 
     def show(self, value: Any) -> str:
         return str(value)
@@ -154,7 +155,8 @@ class Choice(Scalar):
         return did_you_mean(word, self.words)
 
     def json_schema(self) -> dict[str, Any]:
-        return {"enum": list(self.words)}
+        numbers = [int(word) for word in self.words if re.fullmatch(r"-?[0-9]+", word)]
+        return {"enum": [*self.words, *numbers]}
 
 
 class File(Scalar):
@@ -167,20 +169,21 @@ class File(Scalar):
         return [fault] if fault else Path(text)
 
 
-def file_fault(text: str) -> Fault | None:
-    """Say why a file cannot be read, or return None."""
+def file_fault(text: str, *, shown: bool = True) -> Fault | None:
+    """Say why a file cannot be read, or return None. What may be a secret by mistake is not shown."""
     if not text or "\0" in text:
         return Fault("names no file.")
+    file = f"the file '{text}'" if shown else "the file"
     try:
         path = Path(text)
         if not path.exists():
-            return Fault(f"there is no file '{text}'.")
+            return Fault(f"{file} does not exist.")
         if path.is_dir():
-            return Fault(f"'{text}' is a folder, not a file.")
+            return Fault(f"{file} is a folder.")
         if not os.access(path, os.R_OK):
-            return Fault(f"the file '{text}' is not readable for this user.")
+            return Fault(f"{file} is not readable for this user.")
     except OSError as error:
-        return Fault(f"the file '{shorten(text)}' cannot be read: {error.strerror}.")
+        return Fault(f"the file cannot be read: {error.strerror}.")
     return None
 
 
@@ -200,7 +203,8 @@ class Url(Scalar):
             host, _ = parts.hostname, parts.port
         except ValueError:
             return [Fault("is no valid URL.", expected)]
-        if control_character(text) or " " in text or parts.scheme not in self.schemes or not host:
+        starts_right = text.startswith(tuple(f"{scheme}://" for scheme in self.schemes))
+        if control_character(text) or " " in text or not starts_right or not host:
             return [Fault("is no valid URL.", expected)]
         if "@" in parts.netloc and not self.credentials:
             return [Fault("holds credentials.", "Give them by their own options.")]
@@ -232,16 +236,52 @@ class Address(Scalar):
         return [fault] if fault else text
 
 
+def is_loopback(address: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    host = address.rpartition(":")[0].strip("[]")
+    return address.startswith(UNIX) or host in {"localhost", "::1"} or host.startswith("127.")
+
+
+class SocketMode(Scalar):
+    """Access rights in octal."""
+
+    metavar = "MODE"
+
+    def read(self, text: str) -> int | list[Fault]:
+        if not re.fullmatch(r"0?[0-7]{3}", text):
+            return [
+                Fault(f"'{shorten(text)}' are no access rights.", "They are three octal digits, such as 660.")
+            ]
+        return int(text, 8)
+
+    def show(self, value: Any) -> str:
+        return f"{value:o}"
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": ["string", "integer"]}
+
+
 def host_port_fault(text: str, *, least_port: int = 1) -> Fault | None:
     """Say what is wrong with a host:port, or return None."""
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})", text)
-    if not match or not least_port <= int(match[2]) <= 65_535:
-        if "@" in text:
-            return Fault(
-                "holds credentials or no valid address.", "Give a host:port; credentials have own options."
-            )
-        return Fault(f"'{shorten(text)}' is no address.", "It is written host:port, with a port up to 65535.")
-    return None
+    if match and least_port <= int(match[2]) <= 65_535:
+        return None
+    # The text is not shown: with a user and password in it, it may be split at a comma of the password.
+    if "@" in text:
+        return Fault("holds credentials.", "Write host:port, and give credentials by their own options.")
+    return Fault("is no address.", "It is written host:port, with a port up to 65535.")
+
+
+class Host(Scalar):
+    """A server's name or IP address, without a port."""
+
+    metavar = "HOST"
+
+    def read(self, text: str) -> str | list[Fault]:
+        # An IPv6 address has more colons than the one before a port.
+        if re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*:[0-9A-Fa-f.]*", text):
+            return text
+        return [Fault("is no host.", "Write its name or IP address alone, without port or credentials.")]
 
 
 class ListOf:
@@ -257,10 +297,11 @@ class ListOf:
         texts = split(raw) if isinstance(raw, str) else raw
         values: list[Any] = []
         faults: list[Fault] = []
-        for text in texts:
+        for number, text in enumerate(texts, 1):
             value = self.item.read(text)
             if isinstance(value, list):
-                faults += value
+                entry = f"entry {number} " if len(texts) > 1 else ""
+                faults += [Fault(entry + fault.what, fault.remedy) for fault in value]
             elif value in values:
                 faults.append(Fault(f"'{shorten(text)}' is given twice."))
             else:
@@ -408,7 +449,7 @@ class Headers(Pairs):
         if not name:
             return "a header's name is empty"
         if fold(name) in {"payloadcase", "datatype"}:
-            return f"header '{name}' is reserved: the sidecar writes it itself"
+            return f"header '{shorten(name)}' is reserved: the sidecar writes it itself"
         return self.name_fault(name)
 
 

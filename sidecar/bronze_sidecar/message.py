@@ -9,7 +9,7 @@ import msgspec
 from bronze_sidecar import timestamps
 from bronze_sidecar.decimals import floor
 from bronze_sidecar.errors import Rejected
-from bronze_sidecar.wire import Heads, head, heads, varint_field
+from bronze_sidecar.wire import Heads, heads, long_head, varint_field
 
 Number: TypeAlias = msgspec.Raw
 """A number as the text it came in, so that no digit is lost."""
@@ -18,6 +18,9 @@ Flag: TypeAlias = bool | None
 Texts: TypeAlias = list[str | None] | None
 
 ABSENT = Number(b"null")
+
+NUMBER_STARTS = frozenset(b"-0123456789")
+"""No other JSON value begins so. The decoder checks the rest of a number."""
 
 Choices: TypeAlias = dict[Text, bytes]
 """An enum field, encoded, by what the message says."""
@@ -61,17 +64,19 @@ class Message(msgspec.Struct, gc=False, tag_field="type", rename="camel"):
         return self.symbol or ""
 
     def rejected(self, field: str, reason: str) -> Rejected:
-        return Rejected(reason, message_type=str(self.__struct_config__.tag), field=field)
+        return Rejected(reason, message_type=self.data_type(), field=field)
+
+    def data_type(self) -> str:
+        return str(self.__struct_config__.tag)
 
     def time_field(self, prepared: Heads, text: Text, name: str) -> bytes:
         """Encode a Timestamp field; nothing if there is no time."""
         if text is None:
             return b""
         try:
-            content = timestamps.encode(text)
+            return timestamps.field(prepared, text)
         except ValueError as error:
             raise self.rejected(name, str(error)) from None
-        return prepared[len(content)] + content
 
     def choice_field(self, choices: Choices, value: Text, name: str) -> bytes:
         """Encode an enum field; nothing if there is no value."""
@@ -99,9 +104,8 @@ def choices(number: int, **values: int) -> Choices:
 def number_field(prepared: Heads, text: Number) -> bytes:
     """Encode a number's own text as a string field; nothing if there is no number."""
     length = len(text)
-    field = (prepared[length] if length < 128 else head(prepared, length)) + text
-    # Only numbers begin with "-" or a digit, and the decoder has checked the rest of them.
-    if 0x2D <= field[-length] <= 0x39:
+    field = (prepared[length] if length < 128 else long_head(prepared, length)) + text
+    if field[-length] in NUMBER_STARTS:
         return field
     if text == ABSENT:
         return b""
@@ -112,12 +116,12 @@ def integer(text: Number, limits: tuple[int, int], name: str, exact: Exact) -> i
     """Return a number's floor within the limits; 0 if there is no number."""
     if text == ABSENT:
         return 0
-    digits = bytes(text).decode()
-    if digits[0] not in "-0123456789":
+    digits = b"" + text
+    if digits[0] not in NUMBER_STARTS:
         raise NotANumber
-    value, is_exact = floor(digits, *limits)
+    value, is_exact = floor(digits.decode(), *limits)
     if not is_exact:
-        exact[name] = digits
+        exact[name] = digits.decode()
     return value
 
 

@@ -76,6 +76,18 @@ class Target:
         return f"{head}{self.escape_character}h{digest}"
 
 
+def text_fault_above(limit: int) -> Callable[[str], str | None]:
+    """Make the check of a name that may hold anything but control characters."""
+
+    def text_fault(text: str) -> str | None:
+        found = control_character(text)
+        if found:
+            return f"it contains {found}"
+        return f"it has more than {limit} characters" if len(text) > limit else None
+
+    return text_fault
+
+
 def control_character(text: str) -> str | None:
     """Name the first control character of `text`, or return None."""
     for character in text:

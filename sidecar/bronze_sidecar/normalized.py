@@ -46,7 +46,6 @@ _BAR_KINDS = choices(1, tick=1, time=2, volume=3)
 _ERROR_CODES = choices(3, ws_connect=1, ws_send=2, source_auth=3, source_rate_limit=4)
 
 
-
 class Trade(MarketMessage, tag="trade"):
     id: Text = None
     price: Number = ABSENT

@@ -89,7 +89,8 @@ def option(
         "secret": secret,
         "in_file": in_file,
     }
-    return dataclasses.field(default=default, kw_only=True, metadata=declared)
+    # A configuration may end up in a log or a traceback; its secrets must not.
+    return dataclasses.field(default=default, kw_only=True, repr=not secret, metadata=declared)
 
 
 def options_of(cls: type[Any], group: str) -> Sequence[Option[Any]]:

@@ -24,7 +24,7 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}{f' {self.remedy}' if self.remedy else ''}"
+        return printable(f"{self.where}: {self.what}{f' {self.remedy}' if self.remedy else ''}")
 
 
 class ConfigError(Exception):
@@ -51,9 +51,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"Did you mean '{close}'?" if close else f"Valid are {', '.join(names)}."
 
 
-def shorten(text: str) -> str:
-    """Make a bad value fit a message, with nothing that could upset a terminal."""
-    printable = "".join(
+def printable(text: str) -> str:
+    """Replace what could upset a terminal or break a line."""
+    if text.isprintable():
+        return text
+    return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
     )
-    return printable if len(printable) <= 60 else printable[:57] + "…"
+
+
+def shorten(text: str) -> str:
+    """Make a bad value fit a message."""
+    return printable(text if len(text) <= 60 else text[:57] + "…")

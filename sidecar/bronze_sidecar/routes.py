@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from bronze_sidecar.event import Event
 from bronze_sidecar.payloads import PAYLOAD_CASES
 from bronze_sidecar.problems import Fault, shorten
-from bronze_sidecar.sinks.base import FREE_TEXT, Backend
-from bronze_sidecar.template import FIELDS, Template, trusted
+from bronze_sidecar.sinks.base import Address, Backend, Rules
+from bronze_sidecar.template import FIELDS, Template
 
 CACHE_LIMIT = 100_000
 
@@ -33,13 +33,6 @@ AWKWARD_VALUES = (
 """Symbols that have broken names on one bus or another; each route is tried with them at start-up."""
 
 
-class Address(NamedTuple):
-    """Where a record goes, and what its order is kept by."""
-
-    destination: str
-    key: str
-
-
 class Route:
     """What one back end does with events."""
 
@@ -47,47 +40,63 @@ class Route:
         rules = backend.rules()
         self.rules = rules
         self._address_by_case = {
-            case: _compile(rules.template_of(case), rules.key)
+            case: _compile(rules.template_of(case), rules)
             for case in PAYLOAD_CASES
             if rules.include is None or case in rules.include
         }
-        templates = {
-            name: trusted(f"{{{{{placeholder}}}}}", FREE_TEXT) for name, placeholder in rules.own_headers
-        }
-        self._header_renderers = [
-            (name, template.renderer()) for name, template in {**templates, **rules.templated_headers}.items()
-        ]
+        self._templated = [(name, template.renderer()) for name, template in rules.templated_headers.items()]
+        self.has_event_headers = bool(self._templated or rules.meta_prefix)
+        """Whether headers differ between events of one address, beside the event's id."""
+
+        self.needs_meta = bool(rules.meta_prefix) or any(template.uses_meta for template in rules.templates())
+        """Whether an event's meta plays a part."""
+
+    def takes(self, payload_case: str) -> bool:
+        """Tell whether events of a payload case are published."""
+        return payload_case in self._address_by_case
 
     def address(self, event: Event) -> Address | None:
         """Return where the event goes, or None if its payload case is filtered."""
         render = self._address_by_case.get(event.payload_case)
         return render(event) if render else None
 
+    def event_headers(self, event: Event) -> list[tuple[str, str]]:
+        """Return the headers that depend on the single event, without its id."""
+        headers = [(name, render(event)) for name, render in self._templated]
+        prefix = self.rules.meta_prefix
+        if prefix:
+            headers += [(prefix + key, value) for key, value in event.meta.items()]
+        return headers
+
     def headers(self, event: Event) -> list[tuple[str, str]]:
-        """Return the headers (fields, attributes) that the event's record carries."""
+        """Return all headers (fields, attributes) of the event's record."""
         rules = self.rules
-        headers = [(name, render(event)) for name, render in self._header_renderers]
-        headers += rules.static_headers.items()
-        if rules.meta_prefix:
-            headers += [(rules.meta_prefix + key, value) for key, value in event.meta.items()]
+        address = self.address(event)
+        headers = [*(address.headers if address else ()), *self.event_headers(event)]
+        if rules.id_header:
+            headers.append((rules.id_header, event.id))
         return [header for header in headers if header[1]] if rules.drop_empty_headers else headers
 
 
-def _compile(destination: Template, key: Template | None) -> Callable[[Event], Address]:
-    """Make one function that renders both, and remembers what it rendered unless meta takes part."""
-    names: dict[str, Any] = {"Address": Address}
-    placeholders = {*destination.placeholders, *(key.placeholders if key else ())}
-    rendered = f"Address({destination.expression(names)}, {(key or destination).expression(names)})"
-    names["render"] = eval(f"lambda e: {rendered}", names)  # noqa: S307 - made of checked names and repr'd text
-    if any(name.startswith("meta.") for name in placeholders):
-        return names["render"]  # type: ignore[no-any-return]
+def _compile(destination: Template, rules: Rules) -> Callable[[Event], Address]:
+    """Make one function that renders an address, and remembers it unless meta takes part."""
+    key = rules.key or destination
+    names: dict[str, Any] = {"Address": Address, "static": tuple(rules.static_headers.items())}
+    headers = "static"
+    if rules.type_headers:
+        headers = "(('payloadCase', e.payload_case), ('dataType', e.data_type), *static)"
+    rendered = f"Address({destination.expression(names)}, {key.expression(names)}, {headers})"
+    render = eval(f"lambda e: {rendered}", names)  # noqa: S307 - made of checked names and repr'd text
+    if destination.uses_meta or key.uses_meta:
+        return render  # type: ignore[no-any-return]
+    placeholders = {"dataType", *destination.placeholders, *key.placeholders}
     fields = "".join(f"e.{FIELDS[name]}, " for name in sorted(placeholders))
     cache: dict[tuple[str, ...], Address] = {}
 
     def remember(key: tuple[str, ...], event: Event) -> Address:
         if len(cache) >= CACHE_LIMIT:
             cache.clear()
-        address: Address = names["render"](event)
+        address: Address = render(event)
         cache[key] = address
         return address
 

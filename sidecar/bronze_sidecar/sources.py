@@ -1,33 +1,37 @@
-"""Where options are given: flags, variables and the YAML file. Each reader says what was given and where."""
+"""Where options are given: flags and variables. Each reader says what was given, and where."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bronze_sidecar.kinds import ListOf, Switch, file_fault
 from bronze_sidecar.options import VARIABLE_PREFIX, Option, Raw
-from bronze_sidecar.problems import Problem, did_you_mean, nearest, shorten
+from bronze_sidecar.problems import Fault, Problem, nearest, shorten
 
 # Kubernetes sets these for Services whose names begin with 'sidecar'.
 _SERVICE_VARIABLE = re.compile(
     r"SIDECAR_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-FILE_SIZE_LIMIT = 1 << 20
+# More is a wrong file, or a device without an end.
+SECRET_SIZE_LIMIT = 1 << 16
 
 
 @dataclass
 class Given:
     """The options that one source gives, and what is wrong with the way it gives them."""
 
-    values: dict[str, tuple[str, Raw]] = field(default_factory=dict)
-    """Option path to the place and the value."""
+    values: dict[str, tuple[str, Raw | None]] = field(default_factory=dict, repr=False)
+    """Option path to the place and the value; None where the value is refused already."""
     problems: list[Problem] = field(default_factory=list)
+
+    def refuse(self, option: Option[Any], where: str, what: str, remedy: str = "") -> None:
+        """Note that an option is given in a way that cannot be read."""
+        self.problems.append(Problem(where, what, remedy))
+        self.values.setdefault(option.path, (where, None))
 
 
 class Names:
@@ -64,44 +68,44 @@ def from_flags(arguments: Sequence[str], names: Names) -> Given:
             given.problems.append(Problem("command line", f"unexpected argument after {previous}."))
             continue
         flag, equals, value = argument.partition("=")
-        previous = flag
+        previous = name_alone(flag)
         if flag not in names.flags:
-            given.problems.append(_unknown_flag(flag, names))
-            if not equals and pending and not pending[-1].startswith("--"):
-                pending.pop()
+            problem, meant = _unknown_flag(flag, names)
+            given.problems.append(problem)
+            if not equals and previous == flag:
+                _value_of(meant, pending, names)
             continue
         option, is_file = names.flags[flag]
         if not equals:
             taken = _value_of(option, pending, names)
             if taken is None:
-                given.problems.append(Problem(flag, "needs a value.", f"Write {flag}={option.kind.metavar}."))
+                given.refuse(option, flag, "needs a value.", f"Write {flag}={option.kind.metavar}.")
                 continue
             value = taken
-        _give(given, option, flag, value, is_file=is_file)
+        give(given, option, flag, value, is_file=is_file)
     return given
 
 
-def _value_of(option: Option[Any], pending: list[str], names: Names) -> str | None:
+def _value_of(option: Option[Any] | None, pending: list[str], names: Names) -> str | None:
     """Take the value that follows a flag, if one does."""
     following = pending[-1] if pending else None
-    if option.is_switch:
+    if option and option.is_switch:
         is_value = following is not None and not isinstance(Switch().read(following), list)
         return pending.pop() if is_value else "true"
     if following is None or following.partition("=")[0] in names.flags:
         return None
     # A secret may begin with dashes; anything else that does is a mistyped flag.
-    if following.startswith("--") and not option.secret:
+    if following.startswith("--") and not (option and option.secret):
         return None
     return pending.pop()
 
 
-def _unknown_flag(flag: str, names: Names) -> Problem:
+def _unknown_flag(flag: str, names: Names) -> tuple[Problem, Option[Any] | None]:
+    """Return what to say of a flag that does not exist, and the option that was probably meant."""
     close = nearest(flag, names.flags)
-    return Problem(
-        shorten(flag),
-        "no such option.",
-        f"Did you mean {close}?" if close else "`bronze-sidecar --help` lists all.",
-    )
+    remedy = f"Did you mean {close}?" if close else "`bronze-sidecar --help` lists all."
+    meant = names.flags[close][0] if close else None
+    return Problem(name_alone(flag), "no such option.", remedy), meant
 
 
 def from_environment(environ: Mapping[str, str], names: Names) -> Given:
@@ -112,7 +116,7 @@ def from_environment(environ: Mapping[str, str], names: Names) -> Given:
             continue
         if variable in names.variables:
             option, is_file = names.variables[variable]
-            _give(given, option, variable, value, is_file=is_file)
+            give(given, option, variable, value, is_file=is_file)
         elif not _SERVICE_VARIABLE.fullmatch(variable):
             close = nearest(variable, names.variables)
             remedy = f"Did you mean {close}?" if close else "`bronze-sidecar --help` lists all."
@@ -120,127 +124,15 @@ def from_environment(environ: Mapping[str, str], names: Names) -> Given:
     return given
 
 
-def from_file(path: Path, names: Names) -> Given:
-    """Read the YAML file. Scalars stay text, so that every source is read by the same rules."""
-    reader = _FileReader(path, names)
-    root = reader.compose()
-    if root is not None:
-        reader.read(root)
-    return reader.given
-
-
-class _NotText(Exception):  # noqa: N818 - private to this module
-    """A node that should have been one value."""
-
-
-class _FileReader:
-    def __init__(self, path: Path, names: Names) -> None:
-        self.path = path
-        self.names = names
-        self.given = Given()
-
-    def report(self, where: str, what: str, remedy: str = "") -> None:
-        self.given.problems.append(Problem(where, what, remedy))
-
-    def compose(self) -> yaml.Node | None:
-        """Parse the file to nodes, which know their lines."""
-        path = str(self.path)
-        try:
-            content = self.path.read_bytes()
-            if len(content) <= FILE_SIZE_LIMIT:
-                root: yaml.Node | None = yaml.compose(content, Loader=yaml.SafeLoader)
-                return root
-            self.report(path, f"has more than {FILE_SIZE_LIMIT} bytes.")
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else path
-            self.report(place, f"invalid YAML: {_without_quotes(error.problem or 'syntax error')}.")
-        except (yaml.YAMLError, UnicodeError):
-            self.report(path, "invalid YAML: it holds a character that is not allowed.")
-        except RecursionError:
-            self.report(path, "invalid YAML: it is nested too deeply.")
-        except OSError as error:
-            self.report(path, f"cannot be read: {error.strerror}.")
-        return None
-
-    def read(self, root: yaml.Node) -> None:
-        for key, line, node in self.entries(root, "the file"):
-            group = _folded(key)
-            if not group or group not in self.names.keys:
-                self.give("", key, line, node)
-            elif not _is_null(node):
-                for name, its_line, value in self.entries(node, f"'{group}'"):
-                    self.give(group, name, its_line, value)
-
-    def entries(self, node: yaml.Node, noun: str) -> Iterator[tuple[str, int, yaml.Node]]:
-        """Yield key, line and value of a mapping; report what is no mapping, and keys given twice."""
-        if not isinstance(node, yaml.MappingNode):
-            self.report(f"{self.path}:{node.start_mark.line + 1}", f"{noun} must be a mapping of options.")
-            return
-        seen: dict[str, int] = {}
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, yaml.ScalarNode):
-                self.report(f"{self.path}:{line}", "a key must be text.")
-                continue
-            folded = _folded(key_node.value)
-            if folded in seen:
-                what = f"'{shorten(key_node.value)}' is given twice, first in line {seen[folded]}."
-                self.report(f"{self.path}:{line}", what)
-            else:
-                seen[folded] = line
-                yield key_node.value, line, value_node
-
-    def give(self, group: str, key: str, line: int, node: yaml.Node) -> None:
-        known = self.names.keys[group]
-        where = f"{self.path}:{line}: {shorten(f'{group}.{key}' if group else key)}"
-        if _folded(key) not in known:
-            choices = [*known, *(filter(None, self.names.keys) if not group else ())]
-            self.report(where, "no such option.", did_you_mean(_folded(key), choices))
-            return
-        option, is_file = known[_folded(key)]
-        try:
-            raw = self.raw(node)
-        except _NotText as error:
-            self.report(where, str(error))
-            return
-        if raw is not None:
-            _give(self.given, option, where, raw, is_file=is_file)
-
-    def raw(self, node: yaml.Node) -> Raw | None:
-        if isinstance(node, yaml.SequenceNode):
-            return [_scalar(item) for item in node.value]
-        if isinstance(node, yaml.MappingNode):
-            return {key: _scalar(value) for key, _, value in self.entries(node, "it")}
-        return None if _is_null(node) else _scalar(node)
-
-
-def _folded(key: str) -> str:
-    return key.lower().replace("-", "_")
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return bool(node.tag == "tag:yaml.org,2002:null")
-
-
-def _scalar(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        raise _NotText("an entry must be one value, not a list or mapping.")
-    if not node.tag.startswith("tag:yaml.org,2002:"):
-        raise _NotText("has a YAML tag; put a value that begins with '!' in quotes.")
-    return str(node.value)
-
-
-def _without_quotes(problem: str) -> str:
-    """Leave out what the YAML reader quotes from the file: it may be a secret."""
-    return re.sub(r"""(['"]).{2,}\1""", "…", problem)
-
-
-def _give(given: Given, option: Option[Any], where: str, raw: Raw, *, is_file: bool) -> None:
+def give(given: Given, option: Option[Any], where: str, raw: Raw, *, is_file: bool) -> None:
     """Note a value; a list option given again adds to it, any other must be given once."""
+    if not _is_unicode(raw):
+        given.refuse(option, where, "is not valid UTF-8.")
+        return
     if is_file:
-        content = _secret_from(raw, where, given)
-        if content is None:
+        content = _secret_from(raw)
+        if isinstance(content, Fault):
+            given.refuse(option, where, content.what, content.remedy)
             return
         raw = content
     if option.path not in given.values:
@@ -254,21 +146,39 @@ def _give(given: Given, option: Option[Any], where: str, raw: Raw, *, is_file: b
         given.problems.append(Problem(where, what, "Give it once."))
 
 
-def _secret_from(raw: Raw, where: str, given: Given) -> str | None:
-    """Read a secret's file; an editor's newline at the end is not part of it."""
-    if not isinstance(raw, str):
-        given.problems.append(Problem(where, "must be the path of a file."))
-        return None
-    fault = file_fault(raw)
-    if fault:
-        given.problems.append(Problem(where, fault.what, fault.remedy))
-        return None
+def _is_unicode(raw: Raw) -> bool:
+    """Whether the text can be encoded: bytes that are not UTF-8 come in as lone surrogates."""
     try:
-        secret = Path(raw).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        "".join((*raw, *raw.values()) if isinstance(raw, dict) else raw).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _secret_from(path: Raw) -> str | Fault:
+    """Read a secret's file; an editor's newline at the end is not part of it."""
+    if not isinstance(path, str):
+        return Fault("must be the path of a file.")
+    # The path is not shown, for the secret itself may stand there by mistake.
+    fault = file_fault(path, shown=False)
+    if fault:
+        return Fault(fault.what, "Give the path of a file that holds the secret.")
+    try:
+        content = start_of(Path(path), SECRET_SIZE_LIMIT + 1)
+        secret = content.decode().removesuffix("\n").removesuffix("\r")
     except (OSError, UnicodeDecodeError):
-        given.problems.append(Problem(where, f"the file '{shorten(raw)}' cannot be read as UTF-8 text."))
-        return None
-    if not secret:
-        given.problems.append(Problem(where, f"the file '{shorten(raw)}' is empty."))
-        return None
-    return secret
+        return Fault("the file cannot be read as UTF-8 text.")
+    if len(content) > SECRET_SIZE_LIMIT:
+        return Fault(f"the file has more than {SECRET_SIZE_LIMIT} bytes.")
+    return secret or Fault("the file is empty.")
+
+
+def start_of(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(size)
+
+
+def name_alone(text: str) -> str:
+    """Show a name that is no option's without what cannot be part of one: it may be a secret's value."""
+    name = re.match(r"[\w.-]*", text)[0]  # type: ignore[index] # it matches anything
+    return shorten(name if name == text else f"{name}…")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from functools import lru_cache
 
-from bronze_sidecar.wire import varint
+from bronze_sidecar.wire import Heads, varint
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.", re.ASCII)
@@ -15,20 +14,23 @@ _FRACTION_AND_ZONE = re.compile(r"(?:\.(\d{1,9}))?(?:Z|\+00:00)", re.ASCII)
 _MILLISECONDS = {f"{count:03}": count * 1_000_000 for count in range(1000)}
 _MICROSECONDS_AND_ZONE = {"Z": 0} | {f"{count:03}Z": count * 1_000 for count in range(1000)}
 
+_seconds: dict[str, bytes] = {}
+_MOST_SECONDS = 4096
+
 _WRONG_FORM = "must be a UTC time such as 2024-05-31T23:59:59.123456Z"
 
 
-def encode(text: str) -> bytes:
-    """Encode the Timestamp, without a field's tag; raise ValueError with the reason if it is not one."""
+def field(prepared: Heads, text: str) -> bytes:
+    """Encode a Timestamp field; raise ValueError with the reason if the text is not a time in UTC."""
     # The usual 3 or 6 fraction digits and the Z are checked by being found.
     try:
         nanos = _MILLISECONDS[text[20:23]] + _MICROSECONDS_AND_ZONE[text[23:]]
+        seconds = _seconds[text[:20]]
     except KeyError:
         nanos = _nanos(text[19:])
         seconds = _encode_seconds(f"{text[:19]}.")
-    else:
-        seconds = _encode_seconds(text[:20])
-    return seconds + varint(nanos) if nanos else seconds[:-1]
+    content = seconds + varint(nanos) if nanos else seconds[:-1]
+    return prepared[len(content)] + content
 
 
 def _nanos(fraction_and_zone: str) -> int:
@@ -38,9 +40,8 @@ def _nanos(fraction_and_zone: str) -> int:
     return int((form[1] or "").ljust(9, "0"))
 
 
-@lru_cache(maxsize=4096)
 def _encode_seconds(text: str) -> bytes:
-    """Encode a time up to its decimal point, and the tag of the nanos that follow."""
+    """Encode a time up to its decimal point, and the tag of the nanos that follow; remember them."""
     form = _SECONDS.fullmatch(text)
     if form is None:
         raise ValueError(_WRONG_FORM)
@@ -50,4 +51,7 @@ def _encode_seconds(text: str) -> bytes:
     except ValueError:
         raise ValueError("must be a date and time of day that exist") from None
     seconds = since.days * 86_400 + since.seconds
-    return (b"\x08" + varint(seconds) if seconds else b"") + b"\x10"
+    if len(_seconds) >= _MOST_SECONDS:
+        _seconds.clear()
+    _seconds[text] = encoded = (b"\x08" + varint(seconds) if seconds else b"") + b"\x10"
+    return encoded

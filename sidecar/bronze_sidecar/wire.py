@@ -17,15 +17,13 @@ Heads: TypeAlias = tuple[bytes, ...]
 
 def varint(value: int) -> bytes:
     """Encode an integer of at most 64 bits; a negative one takes ten bytes, as int64 does."""
-    if value < 0:
-        value += 1 << 64
-    if value < 1 << 14:
-        return _ENDS[value]
-    if value < 1 << 28:
-        return _PAIRS[value & 0x3FFF] + _ENDS[value >> 14]
-    if value < 1 << 42:
+    if value >= 1 << 28:
+        if value >= 1 << 42:
+            return _PAIRS[value & 0x3FFF] + varint(value >> 14)
         return _PAIRS[value & 0x3FFF] + _PAIRS[value >> 14 & 0x3FFF] + _ENDS[value >> 28]
-    return _PAIRS[value & 0x3FFF] + varint(value >> 14)
+    if value >= 1 << 14:
+        return _PAIRS[value & 0x3FFF] + _ENDS[value >> 14]
+    return _ENDS[value] if value >= 0 else varint(value + (1 << 64))
 
 
 def heads(number: int) -> Heads:
@@ -34,21 +32,24 @@ def heads(number: int) -> Heads:
     return tuple(tag + bytes((length,)) for length in range(128))
 
 
-def head(prepared: Heads, length: int) -> bytes:
-    """Return what precedes content of any length."""
-    if length < 128:
-        return prepared[length]
+def long_head(prepared: Heads, length: int) -> bytes:
+    """Return what precedes content of 128 bytes or more."""
     return prepared[0][:-1] + varint(length)
 
 
 def delimited(prepared: Heads, content: bytes) -> bytes:
     """Encode a length-delimited field, also when it is empty: a sub-message is then still there."""
-    return head(prepared, len(content)) + content
+    length = len(content)
+    return (prepared[length] if length < 128 else long_head(prepared, length)) + content
 
 
 def string_field(prepared: Heads, text: str) -> bytes:
     """Encode a string field; an empty one is left out, as proto3 does."""
-    return delimited(prepared, text.encode()) if text else b""
+    if not text:
+        return b""
+    content = text.encode()
+    length = len(content)
+    return (prepared[length] if length < 128 else long_head(prepared, length)) + content
 
 
 def varint_field(number: int, value: int) -> bytes:

@@ -1,15 +1,21 @@
-"""What every back end declares: its options, its checks, and the rules that its route is compiled from."""
+"""The boundary of back ends: what each declares, and how a connected one is written to."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from bronze_sidecar.errors import DeliveryError, Permanent
+from bronze_sidecar.event import Event
 from bronze_sidecar.naming import Target, control_character
 from bronze_sidecar.problems import Fault
 from bronze_sidecar.template import Template
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routes import Route
 
 FREE_TEXT = Target(noun="text", limit=0, text_fault=control_character, escape_character="")
 """Header and attribute values: nothing is escaped."""
@@ -31,8 +37,10 @@ class Rules:
     """The payload cases to publish; None means all."""
     key: Template | None = None
     """What order is kept by; None means the destination itself."""
-    own_headers: tuple[tuple[str, str], ...] = (("payloadCase", "payloadCase"), ("dataType", "dataType"))
-    """Headers that the sidecar writes: name and placeholder."""
+    type_headers: bool = True
+    """Whether the sidecar writes `payloadCase` and `dataType`."""
+    id_header: str = ""
+    """The header that carries the event's id; empty if none does."""
     static_headers: Mapping[str, str] = field(default_factory=dict)
     templated_headers: Mapping[str, Template] = field(default_factory=dict)
     meta_prefix: str = ""
@@ -40,9 +48,70 @@ class Rules:
     drop_empty_headers: bool = False
     headers_noun: str = "headers"
 
+    def templates(self) -> list[Template]:
+        """Return every template that plays a part."""
+        templates = [self.destination, self.template, self.key]
+        templates += [*self.routing.values(), *self.templated_headers.values()]
+        return [template for template in templates if template]
+
     def template_of(self, payload_case: str) -> Template:
         """Return the destination template that holds for a payload case."""
         return self.routing.get(payload_case) or self.template or self.destination
+
+
+class Address:
+    """Where records go, what their order is kept by, and the headers that follow from that.
+
+    Routes keep addresses, so whatever a sink prepares for one serves many records.
+    """
+
+    __slots__ = ("destination", "headers", "key", "prepared")
+
+    def __init__(self, destination: str, key: str, headers: tuple[tuple[str, str], ...]) -> None:
+        self.destination = destination
+        self.key = key
+        self.headers = headers
+        self.prepared: Any = None
+        """The sink's own, such as the start of its command."""
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """Records with the same order are written one after the other."""
+        return self.destination, self.key
+
+
+class Record(NamedTuple):
+    """An event addressed to one destination of one sink."""
+
+    address: Address
+    event: Event
+
+
+class Limits(NamedTuple):
+    """The most that one write may carry."""
+
+    records: int
+    bytes: int
+
+
+class Failed(NamedTuple):
+    """A record that a write did not store, by its place in the batch."""
+
+    place: int
+    error: DeliveryError
+
+
+class Sink(Protocol):
+    """A connected back end. It never queues, batches, retries, logs or counts: lanes do."""
+
+    limits: Limits
+
+    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+        """Store the batch, in order; return after the back end has confirmed it.
+
+        Return the records that were not stored; raise DeliveryError if none was. When a record of an
+        order was not stored, no later record of that order may have been.
+        """
 
 
 class Backend(ABC):
@@ -53,6 +122,13 @@ class Backend(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+
+    max_batch_size: int
+    max_batch_delay_ms: int
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:  # noqa: ARG002
+        """Connect; close on leaving. Raise Transient if it may work later, Permanent if it never will."""
+        raise Permanent(f"this version checks the options of {self.title}, but cannot publish to it yet")
 
     @abstractmethod
     def rules(self) -> Rules:

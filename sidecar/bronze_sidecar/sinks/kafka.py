@@ -22,7 +22,7 @@ from bronze_sidecar.kinds import (
     Text,
     Url,
 )
-from bronze_sidecar.naming import Target, control_character, not_among
+from bronze_sidecar.naming import Target, control_character, not_among, text_fault_above
 from bronze_sidecar.options import option
 from bronze_sidecar.problems import Fault
 from bronze_sidecar.sinks.base import (
@@ -37,9 +37,17 @@ from bronze_sidecar.template import Template, trusted
 
 EVENT_ID_HEADER = "eventId"
 ACKS = {"-1": "all", "1": "leader", "0": "none"}
-# org.apache.kafka.common.internals.Topic: legal characters and the longest name.
+# org.apache.kafka.common.internals.Topic: legal characters, the longest name, and Kafka's own topics.
 TOPIC_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 TOPIC_LIMIT = 249
+TOPICS_OF_KAFKA = {
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
+}
+# Kafka sets no limit of its own; a key longer than this is no key.
+KEY_LIMIT = 1024
 
 
 def topic_fault(topic: str) -> str | None:
@@ -48,8 +56,8 @@ def topic_fault(topic: str) -> str | None:
         return f"it contains {illegal}; allowed are letters, digits, '.', '_' and '-'"
     if topic in {".", ".."}:
         return "Kafka does not allow this name"
-    if topic.startswith("__"):
-        return "names that begin with '__' belong to Kafka itself"
+    if topic in TOPICS_OF_KAFKA:
+        return "this topic belongs to Kafka itself"
     return f"it has more than {TOPIC_LIMIT} characters" if len(topic) > TOPIC_LIMIT else None
 
 
@@ -67,8 +75,7 @@ TOPIC = Target(
     escape_character="_",
     harmless=frozenset("-"),
 )
-# Kafka sets no limit of its own; a key longer than this is no key.
-KEY = Target(noun="Kafka record key", limit=1024, text_fault=control_character)
+KEY = Target(noun="Kafka record key", limit=KEY_LIMIT, text_fault=text_fault_above(KEY_LIMIT))
 
 
 @dataclass(frozen=True)
@@ -134,11 +141,7 @@ class Kafka(Backend):
             routing=self.topic_routing or {},
             include=self.include_payloads,
             key=self.key_template,
-            own_headers=(
-                ("payloadCase", "payloadCase"),
-                ("dataType", "dataType"),
-                (EVENT_ID_HEADER, "meta.event_id"),
-            ),
+            id_header=EVENT_ID_HEADER,
             static_headers=self.static_headers or {},
             meta_prefix=self.meta_headers_prefix,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bronze_sidecar.kinds import Cases, Destination, Headers, Integer, Routing, Secret, Url
-from bronze_sidecar.naming import Target, control_character, not_among
+from bronze_sidecar.naming import Target, control_character, not_among, text_fault_above
 from bronze_sidecar.options import option
 from bronze_sidecar.problems import Fault
 from bronze_sidecar.sinks.aws import Region, credential_faults
@@ -19,7 +19,11 @@ STREAM_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_.-")
 STREAM_LIMIT = 128
 KEY_LIMIT = 256
 META_WRITTEN_BY_SIDECAR = frozenset(
-    {"event_id", "data_type", "data_name", "is_snapshot", "symbols", "request_id", "session_id"}
+    {
+        *("event_id", "data_type", "data_name", "is_snapshot", "symbols", "request_id", "session_id"),
+        # The exact text of a number that its field cannot hold.
+        *("depth", "grouping", "interval", "sequence", "trades", "subSequentErrorsCount", "subsequentErrors"),
+    }
 )
 
 
@@ -28,13 +32,6 @@ def stream_fault(stream: str) -> str | None:
     if illegal:
         return f"it contains {illegal}; allowed are letters, digits, '_', '.' and '-'"
     return f"it has more than {STREAM_LIMIT} characters" if len(stream) > STREAM_LIMIT else None
-
-
-def partition_key_fault(key: str) -> str | None:
-    found = control_character(key)
-    if found:
-        return f"it contains {found}"
-    return f"it has more than {KEY_LIMIT} characters" if len(key) > KEY_LIMIT else None
 
 
 def meta_key_fault(name: str) -> str | None:
@@ -51,7 +48,7 @@ STREAM = Target(
     escape_character="_",
     harmless=frozenset("-"),
 )
-PARTITION_KEY = Target(noun="Kinesis partition key", limit=KEY_LIMIT, text_fault=partition_key_fault)
+PARTITION_KEY = Target(noun="Kinesis partition key", limit=KEY_LIMIT, text_fault=text_fault_above(KEY_LIMIT))
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Kinesis(Backend):
             routing=self.stream_routing or {},
             include=self.include_payloads,
             key=self.partition_key_template,
-            own_headers=(),
+            type_headers=False,
             static_headers=self.static_headers or {},
             headers_noun="meta",
         )

@@ -23,7 +23,7 @@ from bronze_sidecar.kinds import (
 )
 from bronze_sidecar.naming import Target, control_character
 from bronze_sidecar.options import option
-from bronze_sidecar.problems import Fault
+from bronze_sidecar.problems import Fault, shorten
 from bronze_sidecar.sinks.base import Backend, Rules, both_or_neither, meta_prefix_faults, needs_switch
 from bronze_sidecar.template import Template
 
@@ -53,9 +53,10 @@ def stream_fault(stream: str) -> str | None:
 
 def header_fault(name: str) -> str | None:
     if name.lower().startswith("nats-"):
-        return f"header '{name}' is reserved: names that begin with 'Nats-' belong to NATS itself"
+        return f"header '{shorten(name)}' is reserved: names that begin with 'Nats-' belong to NATS itself"
     if ":" in name or not name.isascii() or not name.isprintable() or " " in name:
-        return f"header '{name}' is no header name: it has a space, a ':' or a character that is not ASCII"
+        what = "it has a space, a ':' or a character that is not ASCII"
+        return f"header '{shorten(name)}' is no header name: {what}"
     return None
 
 
@@ -79,7 +80,7 @@ class Server(Scalar):
                     Fault("holds credentials.", "Give them by --nats-user and --nats-pass, or --nats-token.")
                 ]
             if (
-                parts.scheme not in {"nats", "tls"}
+                not text.startswith(("nats://", "tls://"))
                 or parts.path not in {"", "/"}
                 or parts.query
                 or parts.fragment
@@ -151,11 +152,7 @@ class Nats(Backend):
             template=self.subject_template,
             routing=self.subject_routing or {},
             include=self.include_payloads,
-            own_headers=(
-                ("payloadCase", "payloadCase"),
-                ("dataType", "dataType"),
-                ("Nats-Msg-Id", "meta.event_id"),
-            ),
+            id_header="Nats-Msg-Id",
             static_headers=self.static_headers or {},
             meta_prefix=self.meta_headers_prefix,
         )

@@ -11,6 +11,7 @@ from bronze_sidecar.kinds import (
     Destination,
     File,
     Headers,
+    Host,
     Integer,
     Routing,
     Secret,
@@ -18,7 +19,7 @@ from bronze_sidecar.kinds import (
     Text,
     Url,
 )
-from bronze_sidecar.naming import Target, control_character
+from bronze_sidecar.naming import Target, control_character, text_fault_above
 from bronze_sidecar.options import option
 from bronze_sidecar.problems import Fault
 from bronze_sidecar.sinks.base import Backend, Rules, both_or_neither, flag, meta_prefix_faults, needs_switch
@@ -30,13 +31,6 @@ DATA_FIELD = "data"
 KEY_LIMIT = 1024
 
 
-def key_fault(key: str) -> str | None:
-    found = control_character(key)
-    if found:
-        return f"it contains {found}"
-    return f"it has more than {KEY_LIMIT} characters" if len(key) > KEY_LIMIT else None
-
-
 def field_fault(name: str) -> str | None:
     if name in {DATA_FIELD, EVENT_ID_FIELD}:
         return f"header '{name}' is reserved: the sidecar writes it itself"
@@ -44,7 +38,7 @@ def field_fault(name: str) -> str | None:
     return f"a header's name contains {found}" if found else None
 
 
-STREAM = Target(noun="Redis stream key", limit=KEY_LIMIT, text_fault=key_fault)
+STREAM = Target(noun="Redis stream key", limit=KEY_LIMIT, text_fault=text_fault_above(KEY_LIMIT))
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class Redis(Backend):
     title = "Redis"
 
     host: str | None = option(
-        Text(), "Server's host name; or give the URL.", required=True, alternative="url"
+        Host(), "Server's host name or address; or give the URL.", required=True, alternative="url"
     )
     url: str | None = option(
         Url(schemes=("redis", "rediss"), credentials=True),
@@ -100,11 +94,7 @@ class Redis(Backend):
             template=self.stream_template,
             routing=self.stream_routing or {},
             include=self.include_payloads,
-            own_headers=(
-                ("payloadCase", "payloadCase"),
-                ("dataType", "dataType"),
-                (EVENT_ID_FIELD, "meta.event_id"),
-            ),
+            id_header=EVENT_ID_FIELD,
             static_headers=self.static_headers or {},
             meta_prefix=self.meta_headers_prefix,
             headers_noun="fields",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from bronze_sidecar.kinds import Cases, Destination, Headers, Integer, Routing, Secret, TemplatedHeaders, Url
 from bronze_sidecar.naming import Target, control_character
 from bronze_sidecar.options import option
-from bronze_sidecar.problems import Fault
+from bronze_sidecar.problems import Fault, shorten
 from bronze_sidecar.sinks.aws import Region, credential_faults
 from bronze_sidecar.sinks.base import DEFAULT_KEY, FREE_TEXT, Backend, Rules
 from bronze_sidecar.template import Template, trusted
@@ -20,7 +20,7 @@ from bronze_sidecar.template import Template, trusted
 QUEUE_NAME_LIMIT = 80
 GROUP_LIMIT = 128
 ATTRIBUTE_LIMIT = 10
-OWN_ATTRIBUTES = (("payloadCase", "payloadCase"), ("dataType", "dataType"))
+OWN_ATTRIBUTES = ("payloadCase", "dataType")
 GROUP_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
 FIFO = ".fifo"
 
@@ -62,9 +62,10 @@ def group_fault(group: str) -> str | None:
 
 def attribute_fault(name: str) -> str | None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", name) or len(name) > 256:
-        return f"attribute '{name}' is no name of up to 256 letters, digits, '_', '-' and single dots"
+        what = "no name of up to 256 letters, digits, '_', '-' and single dots"
+        return f"attribute '{shorten(name)}' is {what}"
     if name.lower().startswith(("aws.", "amazon.")):
-        return f"attribute '{name}' is reserved: such names belong to AWS"
+        return f"attribute '{shorten(name)}' is reserved: such names belong to AWS"
     return None
 
 
@@ -125,7 +126,6 @@ class Sqs(Backend):
             routing=self.queue_routing or {},
             include=self.include_payloads,
             key=self.message_group_template or DEFAULT_GROUP,
-            own_headers=OWN_ATTRIBUTES,
             static_headers=self.static_attributes or {},
             templated_headers=self.message_attributes or {},
             drop_empty_headers=True,
@@ -147,7 +147,7 @@ class Sqs(Backend):
                 option_to_name,
                 Fault(
                     f"a message would have {count} attributes; SQS allows {ATTRIBUTE_LIMIT}, and"
-                    f" {' and '.join(name for name, _ in OWN_ATTRIBUTES)} are among them.",
+                    f" {' and '.join(OWN_ATTRIBUTES)} are among them.",
                     f"Remove {count - ATTRIBUTE_LIMIT}.",
                 ),
             )

@@ -1,0 +1,227 @@
+"""The gRPC stream to the sidecar: opened, resumed for as long as it takes, and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from bronze_client.options import Options
+from bronze_client.schema import Open, Origin, Outcome, PublishRequest, PublishResponse, StreamContext
+from bronze_client.window import Window
+
+if TYPE_CHECKING:
+    Call: TypeAlias = grpc.aio.StreamStreamCall[bytes, bytes]
+
+METHOD = "/bronze.sidecar.v1.SidecarService/Publish"
+
+OPEN_SECONDS = 10.0
+"""How long a sidecar may take to open the stream before the next attempt."""
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
+
+CHANNEL_OPTIONS = (
+    # A peer that is gone without a word is noticed within half a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Both sides limit events and credits; a second limit would only get in the way.
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # The sidecar is near, whatever the environment says about proxies.
+    ("grpc.enable_http_proxy", 0),
+    # Otherwise a new channel would inherit the pauses of the last one; we make our own.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+FINAL = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+    }
+)
+"""Answers that another attempt would only get again."""
+
+log = logging.getLogger("bronze_client")
+
+
+class Refused(Exception):  # noqa: N818 - named for what the sidecar did
+    """The sidecar will not have this stream, now or later."""
+
+
+class Lost(Exception):  # noqa: N818 - named for what became of the connection
+    """The stream has ended, and may be resumed."""
+
+
+class Connection:
+    """Sends what the window offers, and hands outcomes to `on_done`.
+
+    `work` is set by the owner whenever there may be something new to send.
+    """
+
+    def __init__(self, options: Options, window: Window, on_done: Callable[[Outcome], None]) -> None:
+        self._options = options
+        self._window = window
+        self._on_done = on_done
+        self._channel_credentials = _credentials(options)
+        self._is_finishing = False
+        self._progressed_at = 0.0
+        self.work = asyncio.Event()
+        self.is_open = False
+        self.times_opened = 0
+        self.trouble = ""
+        """Why there is no connection; empty while there is one."""
+
+    async def run(self) -> None:
+        """Keep the stream open until `finish`. Raise Refused if the sidecar will not have it."""
+        attempt = 0
+        while not self._is_finishing:
+            began = time.monotonic()
+            try:
+                await self._hold_stream()
+            except Lost as error:
+                self._note_loss(error)
+            # A sidecar that opens the stream only to end it is not asked ever faster.
+            lasted = time.monotonic() - began
+            if self._progressed_at > began or (self.times_opened and lasted > LONGEST_PAUSE_SECONDS):
+                attempt = 0
+            if not self._is_finishing:
+                await asyncio.sleep(_pause(attempt))
+            attempt += 1
+
+    def finish(self) -> None:
+        """End the stream in good order; to be called when everything is acknowledged."""
+        self._is_finishing = True
+        self.work.set()
+
+    async def _hold_stream(self) -> None:
+        channel = self._channel()
+        try:
+            publish = channel.stream_stream(METHOD)
+            await self._converse(publish())
+        except grpc.aio.AioRpcError as error:
+            text = f"{error.code().name}: {error.details()}"
+            raise (Refused(text) if error.code() in FINAL else Lost(text)) from None
+        except DecodeError as error:
+            raise Lost(f"The sidecar's answer cannot be read: {error}.") from None
+        finally:
+            self.is_open = False
+            await channel.close()
+
+    async def _converse(self, call: Call) -> None:
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self._open(call)
+        except TimeoutError:
+            raise Lost(f"The sidecar has not answered within {OPEN_SECONDS:g} s.") from None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(self._send(call))
+                await self._receive(call)
+                sending.cancel()
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _open(self, call: Call) -> None:
+        request = PublishRequest(open=open_message(self._options, self._window.acknowledged_sequence))
+        await _write(call, request.SerializeToString())
+        response = await _read(call)
+        if response is None or response.WhichOneof("kind") != "opened":
+            raise Lost("The sidecar has not opened the stream.")
+        opened = response.opened
+        self._window.open(opened.acknowledged_sequence, opened.credits)
+        self.is_open = True
+        self.times_opened += 1
+        self.trouble = ""
+        log.info("The stream to %s is open.", self._options.address)
+        self._on_done(opened.outcome)
+
+    async def _send(self, call: Call) -> None:
+        while True:
+            self.work.clear()
+            while (request := self._window.next()) is not None:
+                await _write(call, request)
+            if self._is_finishing:
+                await call.done_writing()
+                return
+            await self.work.wait()
+
+    async def _receive(self, call: Call) -> None:
+        while (response := await _read(call)) is not None:
+            kind = response.WhichOneof("kind")
+            if kind == "acknowledgement":
+                self._progressed_at = time.monotonic()
+                self._window.acknowledge(response.acknowledgement.sequence)
+                self._on_done(response.acknowledgement.outcome)
+            elif kind == "credits":
+                self._window.grant(response.credits)
+            self.work.set()
+        if not self._is_finishing:
+            raise Lost("The sidecar has ended the stream.")
+
+    def _channel(self) -> grpc.aio.Channel:
+        address = self._options.address or ""
+        if self._channel_credentials is None:
+            return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
+        # Read anew, so that certificates can be replaced while the producer runs.
+        return grpc.aio.secure_channel(address, _credentials(self._options), CHANNEL_OPTIONS)
+
+    def _note_loss(self, error: Lost) -> None:
+        # Once for each state, not for each attempt.
+        if not self.trouble:
+            log.warning("There is no stream to %s: %s", self._options.address, error)
+        self.trouble = str(error)
+
+
+def open_message(options: Options, acknowledged_sequence: int) -> Open:
+    """Return the message that opens or resumes the stream."""
+    context = StreamContext(
+        stream_id=options.stream_id,
+        source=options.source,
+        origin=Origin.Value(f"ORIGIN_{options.origin.upper()}"),
+        request_id=options.request_id,
+        session_id=options.session_id,
+        meta=options.meta or {},
+    )
+    return Open(
+        producer_id=options.producer_id, context=context, acknowledged_sequence=acknowledged_sequence
+    )
+
+
+async def _write(call: Call, request: bytes) -> None:
+    try:
+        await call.write(request)
+    except asyncio.InvalidStateError:
+        # The call is over. Reading tells how it ended.
+        await asyncio.Event().wait()
+
+
+async def _read(call: Call) -> PublishResponse | None:
+    """Return the next response, or None at the end of the stream."""
+    response = await call.read()
+    return None if response is grpc.aio.EOF else PublishResponse.FromString(response)
+
+
+def _pause(attempt: int) -> float:
+    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempt, 10))
+    return random.uniform(0, longest)  # noqa: S311 - spreads attempts, hides nothing
+
+
+def _credentials(options: Options) -> grpc.ChannelCredentials | None:
+    """Read the files that TLS needs. Raise OSError if one cannot be read."""
+    if not options.is_encrypted:
+        return None
+    files = (options.tls_ca_file, options.tls_key_file, options.tls_cert_file)
+    return grpc.ssl_channel_credentials(*(Path(file).read_bytes() if file else None for file in files))

@@ -1,0 +1,152 @@
+"""What can be chosen about a connection, declared once for both kinds of client."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Literal, ParamSpec, TypeVar, get_args
+
+from bronze_client.errors import Failure
+from bronze_client.identity import unique_id
+
+Origin = Literal["unspecified", "realtime", "replay", "archive"]
+OnFull = Literal["drop_newest", "drop_oldest", "wait"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_STREAM_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TCP = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:/\s\[\]]+):\d{1,5}")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where to publish and how. Raise ValueError for values that cannot be meant."""
+
+    address: str | None
+    """The sidecar: `host:port` or `unix:///path`. None or empty switches publishing off."""
+    _: KW_ONLY
+
+    source: str = ""
+    """The producing program with its version, as `name/version`."""
+    origin: Origin = "unspecified"
+    """How the events came to the producer."""
+    stream_id: str | None = None
+    """Names the stream, and so its events. A new unique one if None; `stream_id_for` for a replay."""
+    request_id: str = ""
+    """The request that the events answer."""
+    session_id: str = ""
+    """The client session that made the request."""
+    meta: Mapping[str, str] | None = None
+    """Further entries for the meta of every event."""
+
+    batch_events: int = 256
+    """A batch is sent when it has so many events,"""
+    batch_bytes: int = 65_536
+    """or so many bytes,"""
+    batch_delay: float = 0.005
+    """or when its first event has waited for so many seconds."""
+    max_batches_in_flight: int = 16
+    """Most batches that are sent and not acknowledged."""
+
+    buffer_events: int = 100_000
+    """Most events that are held, sent or not, until they are acknowledged."""
+    buffer_bytes: int = 64 * 1024 * 1024
+    """Most bytes that are held so."""
+    on_full: OnFull = "drop_newest"
+    """What happens to an event for which there is no room.
+
+    `drop_newest` drops that event. `drop_oldest` drops the oldest events that were not sent yet, one batch
+    at a time. `wait` waits for room for up to `max_wait`, then drops that event.
+    """
+    max_wait: float = 0.0
+    """Longest wait for room, in seconds."""
+    on_drop: Callable[[int, str], None] | None = None
+    """Called with how many events were dropped since the last call, and why the last of them was.
+
+    At most about once a second. If there is none, a warning is logged instead.
+    """
+    on_failure: Callable[[Failure], None] | None = None
+    """Called for every event that was rejected or failed for good. If there is none, a warning is logged."""
+    close_timeout: float = 5.0
+    """How long closing waits for acknowledgements, in seconds."""
+
+    tls: bool = False
+    """Encrypts the connection; a TCP address only. Any of the files below switches it on."""
+    tls_ca_file: str | Path | None = None
+    """Certificates to trust instead of the system's, as PEM."""
+    tls_cert_file: str | Path | None = None
+    """Client certificate as PEM, for mutual TLS."""
+    tls_key_file: str | Path | None = None
+    """Key of the client certificate, as PEM."""
+
+    producer_id: str = field(default_factory=unique_id, init=False)
+    """Names this run of the producer, so that it can resume after a lost connection."""
+
+    def __post_init__(self) -> None:
+        if self.stream_id is None:
+            object.__setattr__(self, "stream_id", unique_id())
+        if problems := [*self._wrong_names(), *self._wrong_limits(), *self._wrong_encryption()]:
+            raise ValueError("\n".join(problems))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the address is a unix socket."""
+        return (self.address or "").startswith("unix:")
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the connection uses TLS."""
+        return self.tls or any((self.tls_ca_file, self.tls_cert_file, self.tls_key_file))
+
+    def _wrong_names(self) -> list[str]:
+        problems = []
+        if self.address and not self.is_local and not _TCP.fullmatch(self.address):
+            problems.append(f"address: {self.address!r} is neither host:port nor unix:///path.")
+        if self.origin not in get_args(Origin):
+            problems.append(f"origin: {self.origin!r} is none of {', '.join(get_args(Origin))}.")
+        if self.on_full not in get_args(OnFull):
+            problems.append(f"on_full: {self.on_full!r} is none of {', '.join(get_args(OnFull))}.")
+        if not _STREAM_ID.fullmatch(self.stream_id or ""):
+            problems.append(f"stream_id: {self.stream_id!r} is not 1 to 64 letters, digits, '-', '_' or '.'.")
+        for key, value in (self.meta or {}).items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                problems.append(f"meta: {key!r} and its value have to be text.")
+        return problems
+
+    def _wrong_limits(self) -> list[str]:
+        counts = ("batch_events", "batch_bytes", "max_batches_in_flight", "buffer_events", "buffer_bytes")
+        times = ("batch_delay", "max_wait", "close_timeout")
+        problems = [f"{name}: has to be 1 or more." for name in counts if not getattr(self, name) >= 1]
+        problems += [f"{name}: has to be 0 or more." for name in times if not getattr(self, name) >= 0]
+        if self.on_full == "wait" and self.max_wait == 0:
+            problems.append("max_wait: has to be more than 0 when on_full is 'wait'.")
+        return problems
+
+    def _wrong_encryption(self) -> list[str]:
+        problems = []
+        if self.is_encrypted and self.is_local:
+            problems.append("tls: a unix socket is not encrypted.")
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            problems.append("tls_cert_file and tls_key_file: one needs the other.")
+        return problems
+
+
+def taking(options: Callable[P, Options]) -> Callable[[Callable[[Options], T]], Callable[P, T]]:
+    """Let a function of options take the options' own arguments."""
+
+    def decorate(function: Callable[[Options], T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return function(options(*args, **kwargs))
+
+        result = inspect.signature(function).return_annotation
+        signature = inspect.signature(options).replace(return_annotation=result)
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    return decorate

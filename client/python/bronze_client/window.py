@@ -1,0 +1,128 @@
+"""Batches that are numbered: on their way to the sidecar, or to be sent again."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from bronze_client.buffer import Batch, Buffer
+from bronze_client.schema import Credits, PublishRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A batch as it was first sent, and as it is sent again until it is acknowledged."""
+
+    sequence: int
+    first_position: int
+    events: int
+    size: int
+    request: bytes
+
+
+class Window:
+    """Numbers batches, keeps them until they are acknowledged, and stays within the credits."""
+
+    def __init__(self, buffer: Buffer, max_batches: int) -> None:
+        self._buffer = buffer
+        self._max_batches = max_batches
+        self._kept: deque[Numbered] = deque()
+        self._next_sequence = 1
+        self.acknowledged_events = 0
+
+        # Of this connection: the first so many of the batches are on their way.
+        self._sent = 0
+        self._sent_events = 0
+        self._sent_bytes = 0
+        self._credits = Credits()
+        self._most_bytes = 0
+
+    @property
+    def acknowledged_sequence(self) -> int:
+        """The newest batch that is known to be done."""
+        return self._next_sequence - len(self._kept) - 1
+
+    @property
+    def oldest_position(self) -> int:
+        """Of the first event that is not acknowledged; of the next one if there is none."""
+        return self._kept[0].first_position if self._kept else self._buffer.oldest_position
+
+    def open(self, acknowledged_sequence: int, credits_: Credits) -> None:
+        """Begin a connection: nothing is on its way on it."""
+        self._sent = self._sent_events = self._sent_bytes = 0
+        self._most_bytes = 0
+        self.acknowledge(acknowledged_sequence)
+        if not self._kept:
+            self._next_sequence = max(self._next_sequence, acknowledged_sequence + 1)
+        self.grant(credits_)
+
+    def grant(self, credits_: Credits) -> None:
+        """Set how much may be on its way."""
+        self._credits = credits_
+        if credits_.bytes > self._most_bytes:
+            self._most_bytes = credits_.bytes
+            self._buffer.limit_event(credits_.bytes)
+
+    def acknowledge(self, sequence: int) -> None:
+        """Forget every batch up to this one."""
+        events = size = 0
+        while self._kept and self._kept[0].sequence <= sequence:
+            batch = self._kept.popleft()
+            events += batch.events
+            size += batch.size
+            if self._sent:
+                self._sent -= 1
+                self._sent_events -= batch.events
+                self._sent_bytes -= batch.size
+        self.acknowledged_events += events
+        self._buffer.release(events, size)
+
+    def next(self) -> bytes | None:
+        """Return the next request to send, or None if there is none or it has to wait."""
+        if self._sent >= self._max_batches:
+            return None
+        batch = self._kept[self._sent] if self._sent < len(self._kept) else self._number()
+        if batch is None or not self._may_send(batch):
+            return None
+        self._sent += 1
+        self._sent_events += batch.events
+        self._sent_bytes += batch.size
+        return batch.request
+
+    def _number(self) -> Numbered | None:
+        batch = self._buffer.take(
+            self._credits.events - self._sent_events,
+            self._credits.bytes - self._sent_bytes,
+            cut=not self._sent,
+        )
+        if batch is None:
+            return None
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        request = encode_batch(sequence, batch)
+        numbered = Numbered(sequence, batch.first_position, len(batch.events), batch.size, request)
+        self._kept.append(numbered)
+        return numbered
+
+    def _may_send(self, batch: Numbered) -> bool:
+        if not self._sent:
+            # A batch that was sent before cannot be cut, whatever the credits are now: alone it may go,
+            # and the sidecar has the last word.
+            return self._credits.events > 0 and self._credits.bytes > 0
+        return (
+            self._sent_events + batch.events <= self._credits.events
+            and self._sent_bytes + batch.size <= self._credits.bytes
+        )
+
+
+def encode_batch(sequence: int, batch: Batch) -> bytes:
+    """Encode the request that carries a batch."""
+    request = PublishRequest()
+    message = request.batch
+    message.sequence = sequence
+    message.first_position = batch.first_position
+    if batch.is_json:
+        message.json.append(b"\n".join(batch.events))
+    else:
+        message.envelopes.extend(batch.events)
+    return request.SerializeToString()

@@ -1,0 +1,222 @@
+"""The life of the process: open the lanes, serve, and stop in order. Begin reading here.
+
+A producer's batch comes in through `server`, becomes events in `ingest`, gets its addresses from
+`routes`, waits in a `lane` for each back end, and is written by a sink of `sinks`. When all lanes are
+done with it, its `session` acknowledges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+from bronze_client._generated.bronze.sidecar.v1 import sidecar_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha import reflection
+
+from bronze_sidecar.admin import Admin
+from bronze_sidecar.config import Config
+from bronze_sidecar.errors import Permanent
+from bronze_sidecar.kinds import UNIX, is_loopback
+from bronze_sidecar.lane import Lane
+from bronze_sidecar.server import SERVICE, Service
+from bronze_sidecar.telemetry import Metrics, logger
+
+MEBIBYTE = 1 << 20
+EXIT_FAILED, EXIT_UNDELIVERED, EXIT_FORCED = 1, 3, 130
+
+
+class Sidecar:
+    """One running process."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self.lanes = [Lane(backend, config, self.metrics.lane(backend.name)) for backend in config.backends]
+        self.service = Service(config, self.lanes, self.metrics)
+        self._health = health.HealthServicer()
+        self._log = logger()
+        self._stopping = False
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve until told to stop; return the exit status."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number.name)
+        lanes = [asyncio.create_task(lane.run(), name=f"lane {lane.name}") for lane in self.lanes]
+        stop = asyncio.create_task(self._stop.wait())
+        readiness = asyncio.create_task(self._watch_readiness())
+        server = self._server()
+        admin = None
+        try:
+            with _sockets(self.config) as unix_paths:
+                admin = await Admin(self.metrics, self.status).start(self.config.admin_listen)
+                self._listen(server)
+                await server.start()
+                for path in unix_paths:
+                    path.chmod(self.config.socket_mode)
+                self._log.info(
+                    "serving", listen=list(self.config.listen), backends=[lane.name for lane in self.lanes]
+                )
+                # What exists by now lives as long as the process; collecting it again and again is waste.
+                gc.freeze()
+                await asyncio.wait({stop, *lanes}, return_when=asyncio.FIRST_COMPLETED)
+                if not self._stop.is_set():
+                    return self._lane_ended(lanes)
+                return await self._drain(server)
+        except OSError as error:
+            self._log.error("cannot listen", reason=str(error))
+            return EXIT_FAILED
+        finally:
+            await server.stop(0)
+            if admin:
+                admin.close()
+            for task in (stop, readiness, *lanes):
+                task.cancel()
+            await asyncio.gather(stop, readiness, *lanes, return_exceptions=True)
+
+    def _on_signal(self, name: str) -> None:
+        if self._stop.is_set():
+            self._log.warning("stopping at once", signal=name)
+            self._stop_now.set()
+        else:
+            self._log.info("stopping", signal=name, grace_seconds=self.config.grace_seconds)
+            self._stop.set()
+
+    def _lane_ended(self, lanes: list[asyncio.Task[None]]) -> int:
+        """Report the back end that can never work."""
+        for lane, task in zip(self.lanes, lanes, strict=True):
+            if task.done() and (error := task.exception()):
+                if not isinstance(error, Permanent):
+                    raise error
+                self._log.error("cannot publish", backend=lane.name, reason=str(error))
+        return EXIT_FAILED
+
+    async def _drain(self, server: grpc.aio.Server) -> int:
+        """Refuse new batches, deliver what was accepted, and end the streams when they know."""
+        self._stopping = True
+        await self._health.enter_graceful_shutdown()
+        self.service.drain()
+        for lane in self.lanes:
+            lane.hurry()
+        stopped = asyncio.create_task(server.stop(self.config.grace_seconds))
+        now = asyncio.create_task(self._stop_now.wait())
+        await asyncio.wait({stopped, now}, return_when=asyncio.FIRST_COMPLETED)
+        now.cancel()
+        undelivered = {lane.name: lane.events for lane in self.lanes if lane.events}
+        if undelivered:
+            self._log.error("stopped with events that their producers still have", undelivered=undelivered)
+        else:
+            self._log.info("drained")
+        if self._stop_now.is_set():
+            stopped.cancel()
+            return EXIT_FORCED
+        return EXIT_UNDELIVERED if undelivered else 0
+
+    def status(self) -> dict[str, object]:
+        """Describe the process for the admin port."""
+        not_ready = [f"{lane.name} is {lane.state}" for lane in self.lanes if lane.state != "ready"]
+        return {
+            "stopping": self._stopping,
+            "not_ready": [*not_ready, *(["the sidecar is stopping"] if self._stopping else [])],
+            "publishing": "on" if self.lanes else "off: no back end is configured",
+            "backends": {
+                lane.name: {
+                    "state": lane.state,
+                    "waiting_events": lane.events,
+                    "waiting_bytes": lane.bytes,
+                    "in_flight_events": lane.in_flight(),
+                    "oldest_unacknowledged_seconds": round(lane.oldest_age(), 3),
+                }
+                for lane in self.lanes
+            },
+        }
+
+    async def _watch_readiness(self) -> None:
+        """Let gRPC health say SERVING once every back end has been reached."""
+        await asyncio.gather(*(lane.connected.wait() for lane in self.lanes))
+        for name in ("", SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._log.info("ready")
+
+    def _server(self) -> grpc.aio.Server:
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", self.config.max_event_bytes + 4 * MEBIBYTE),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.keepalive_time_ms", 30_000),
+                ("grpc.keepalive_timeout_ms", 10_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        server.add_generic_rpc_handlers((self.service.handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        # Importing the module registered the service's descriptor, which reflection answers from.
+        assert sidecar_pb2.DESCRIPTOR.services_by_name  # noqa: S101
+        reflection.enable_server_reflection(names, server)
+        return server
+
+    def _listen(self, server: grpc.aio.Server) -> None:
+        for address in self.config.listen:
+            if is_loopback(address) or self.config.insecure:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, self._credentials())
+            if not address.startswith(UNIX):
+                self._log.info("listening", address=f"{address.rpartition(':')[0]}:{port}")
+
+    def _credentials(self) -> grpc.ServerCredentials:
+        config = self.config
+        assert config.tls_cert_file is not None  # noqa: S101 - checked with the configuration
+        assert config.tls_key_file is not None  # noqa: S101
+        client_ca = config.tls_client_ca_file.read_bytes() if config.tls_client_ca_file else None
+        return grpc.ssl_server_credentials(
+            [(config.tls_key_file.read_bytes(), config.tls_cert_file.read_bytes())],
+            root_certificates=client_ca,
+            require_client_auth=client_ca is not None,
+        )
+
+
+@contextlib.contextmanager
+def _sockets(config: Config) -> Iterator[list[Path]]:
+    """Make way for unix sockets, closed to others from their first moment; remove them in the end."""
+    paths = [Path(address.removeprefix(UNIX)) for address in config.listen if address.startswith(UNIX)]
+    for path in paths:
+        _remove_stale(path)
+    before = os.umask(0o177)
+    try:
+        yield paths
+    finally:
+        os.umask(before)
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that a dead process left; refuse to touch anything else."""
+    if not path.exists() and not path.is_symlink():
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise FileExistsError(
+            f"'{path}' exists and is no socket; remove it, or choose another path for --listen"
+        )
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise FileExistsError(f"another process serves '{path}'; stop it, or choose another path for --listen")

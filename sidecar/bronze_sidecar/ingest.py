@@ -1,0 +1,257 @@
+"""From a producer's batch to records in the lanes: the hot path, so work is per batch where it can be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from bronze_client._generated.bronze.sidecar.internal.v1.typed_pb2 import TypedRequest
+from bronze_client.schema import Batch, Failure, FailureKind, NormalizedEvent, Outcome
+from google.protobuf.message import DecodeError
+
+from bronze_sidecar.errors import Rejected
+from bronze_sidecar.event import Event
+from bronze_sidecar.lane import Lane
+from bronze_sidecar.mapping import Mapper, StreamContext
+from bronze_sidecar.payloads import ORIGINS, PAYLOAD_CASES, snake_case
+from bronze_sidecar.sinks.base import Record
+from bronze_sidecar.telemetry import Metrics
+from bronze_sidecar.wire import heads, map_entry, string_field, timestamp_field, varint_field
+
+CASE_BY_FIELD = {snake_case(case): case for case in PAYLOAD_CASES}
+INGEST_TS = 5
+_NO_META: dict[str, str] = {}
+_SOURCE, _ORIGIN, _META = heads(1), 6, heads(10)
+
+
+class Contents:
+    """What a batch carries: envelopes or JSON messages, with their number and size."""
+
+    __slots__ = ("are_envelopes", "first_position", "messages", "sequence", "size")
+
+    def __init__(self, batch: Batch) -> None:
+        self.sequence = batch.sequence
+        self.first_position = batch.first_position
+        self.are_envelopes = bool(batch.envelopes)
+        self.messages: Sequence[bytes] = batch.envelopes
+        blocks = batch.envelopes or batch.json
+        self.size = sum(map(len, blocks))
+        if not self.are_envelopes:
+            # A newline at the end of a block adds no message.
+            self.messages = [line for block in blocks for line in block.removesuffix(b"\n").split(b"\n")]
+
+
+class Ticket:
+    """A producer's batch on its way: counts what is still open, and says when nothing is."""
+
+    __slots__ = (
+        "_done",
+        "_id_start",
+        "events",
+        "failures",
+        "filtered",
+        "messages",
+        "open",
+        "sequence",
+        "size",
+    )
+
+    def __init__(self, contents: Contents, id_start: int, done: Callable[[Ticket], None]) -> None:
+        self.sequence = contents.sequence
+        self.messages = len(contents.messages)
+        self.size = contents.size
+        self.events = 0
+        """Events that the batch became."""
+        self.filtered = 0
+        self.open = 1
+        """Records not settled yet, and one while the batch is being taken in."""
+        self.failures: list[Failure] = []
+        self._id_start = id_start
+        """Where an event's id goes on after the stream's."""
+        self._done = done
+
+    def stored(self, count: int) -> None:
+        """Take note that so many records are done."""
+        self.open -= count
+        if not self.open:
+            self._done(self)
+
+    def failed(self, record: Record, backend: str, reason: str) -> None:
+        """Take note that a record will never be stored."""
+        position, _, level = record.event.id[self._id_start :].partition(".")
+        failure = Failure(
+            position=int(position), kind=FailureKind.FAILURE_KIND_FAILED, reason=reason, backend=backend
+        )
+        if level:
+            failure.level = int(level)
+        self.failures.append(failure)
+        self.stored(1)
+
+    def rejected(self, position: int, reason: str) -> None:
+        """Take note of a message that became no event."""
+        self.failures.append(
+            Failure(position=position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason)
+        )
+
+    def outcome(self) -> Outcome:
+        """Return what became of the events."""
+        # An event that two back ends refuse is two failures, but one event.
+        failed = {
+            (each.position, each.level)
+            for each in self.failures
+            if each.kind == FailureKind.FAILURE_KIND_FAILED
+        }
+        published = self.events - self.filtered - len(failed)
+        return Outcome(published=published, filtered=self.filtered, failures=self.failures)
+
+
+class Intake:
+    """Takes the batches of one stream into the lanes."""
+
+    def __init__(
+        self, context: StreamContext, lanes: Sequence[Lane], max_event_bytes: int, metrics: Metrics
+    ) -> None:
+        self._context = context
+        self._mapper = Mapper(context)
+        self._lanes = lanes
+        self._max_event_bytes = max_event_bytes
+        self._metrics = metrics
+        self._id_prefix = f"{context.stream_id}:"
+        own = {"request_id": context.request_id, "session_id": context.session_id, **context.meta}
+        self._context_meta = {key: value for key, value in own.items() if value or key in context.meta}
+        self._needs_meta = any(lane.route.needs_meta for lane in lanes)
+        self._source = string_field(_SOURCE, context.source)
+        self._origin = varint_field(_ORIGIN, context.origin) if context.origin else b""
+
+    def take(self, contents: Contents, request: bytes, done: Callable[[Ticket], None]) -> Ticket:
+        """Put a batch's events into the lanes; `done` hears when all of them are settled.
+
+        `request` is what the batch came in.
+        """
+        seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+        ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
+        ticket = Ticket(contents, len(self._id_prefix), done)
+        if contents.are_envelopes:
+            events = self._from_envelopes(contents, request, ingest_field, ticket)
+        else:
+            events = self._from_json(contents, ingest_field, ticket)
+        ticket.events = len(events)
+        self._metrics.received.inc(ticket.messages)
+        self._metrics.received_bytes.inc(len(request))
+        if ticket.failures:
+            self._metrics.rejected.inc(len(ticket.failures))
+        self._route(events, ticket)
+        ticket.stored(1)
+        return ticket
+
+    def _route(self, events: list[Event], ticket: Ticket) -> None:
+        untaken = events
+        for lane in self._lanes:
+            address_of = lane.route.address
+            records = []
+            size = 0
+            for event in events:
+                address = address_of(event)
+                if address is not None:
+                    records.append(Record(address, event))
+                    size += len(event.envelope)
+            if untaken:
+                everything = len(records) == len(events)
+                untaken = [] if everything else [e for e in untaken if not lane.route.takes(e.payload_case)]
+            if records:
+                ticket.open += len(records)
+                lane.put(ticket, records, size)
+        ticket.filtered = len(untaken)
+        if untaken:
+            self._metrics.filtered.inc(len(untaken))
+
+    def _from_json(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> list[Event]:
+        events: list[Event] = []
+        map_message = self._mapper.events
+        for position, line in enumerate(contents.messages, contents.first_position):
+            try:
+                mapped = map_message(line, position, ingest_field)
+            except Rejected as error:
+                ticket.rejected(position, str(error))
+                continue
+            for event in mapped:
+                if len(event.envelope) > self._max_event_bytes:
+                    ticket.rejected(position, self._too_large(len(event.envelope)))
+                else:
+                    events.append(event)
+        return events
+
+    def _from_envelopes(
+        self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
+    ) -> list[Event]:
+        try:
+            typed: Sequence[NormalizedEvent | None] = TypedRequest.FromString(request).batch.envelopes
+        except DecodeError:
+            # One of them is no envelope: look at each alone, to refuse only that one.
+            typed = [_decoded(envelope) for envelope in contents.messages]
+        events: list[Event] = []
+        position = contents.first_position - 1
+        prefix, most = self._id_prefix, self._max_event_bytes
+        for envelope, event in zip(contents.messages, typed, strict=True):
+            position += 1
+            if event is None:
+                ticket.rejected(position, "the bytes are no NormalizedEvent")
+                continue
+            field = event.WhichOneof("payload")
+            if field is None:
+                ticket.rejected(position, "the envelope has no payload that this version knows")
+                continue
+            if not event.exchange:
+                ticket.rejected(position, "the envelope has no exchange")
+                continue
+            event_id = f"{prefix}{position}"
+            encoded = envelope + self._lacking(event, event_id, ingest_field)
+            if len(encoded) > most:
+                ticket.rejected(position, self._too_large(len(encoded)))
+                continue
+            meta = event.meta
+            origin = event.origin or self._context.origin
+            events.append(
+                Event(
+                    encoded,
+                    event_id,
+                    CASE_BY_FIELD[field],
+                    event.exchange,
+                    event.symbol,
+                    meta.get("data_type", ""),
+                    event.source or self._context.source,
+                    ORIGINS[origin] if 0 <= origin < len(ORIGINS) else ORIGINS[0],
+                    self._meta_of(event) if self._needs_meta else _NO_META,
+                )
+            )
+        return events
+
+    def _lacking(self, event: NormalizedEvent, event_id: str, ingest_field: bytes) -> bytes:
+        """Return the encoded fields that an envelope needs and does not have; appending them adds them."""
+        fields = map_entry(_META, "event_id", event_id)
+        if not event.HasField("ingest_ts"):
+            fields += ingest_field
+        if not event.source:
+            fields += self._source
+        if not event.origin:
+            fields += self._origin
+        if self._context_meta:
+            lacking = (entry for entry in self._context_meta.items() if entry[0] not in event.meta)
+            fields += b"".join(map_entry(_META, key, value) for key, value in lacking)
+        return fields
+
+    def _meta_of(self, event: NormalizedEvent) -> dict[str, str]:
+        # A copy: the map itself would keep the whole parsed request in memory.
+        meta = {**self._context_meta, **event.meta}
+        meta.pop("event_id", None)
+        return meta
+
+    def _too_large(self, size: int) -> str:
+        return f"the event has {size} bytes; --max-event-bytes allows {self._max_event_bytes}"
+
+
+def _decoded(envelope: bytes) -> NormalizedEvent | None:
+    try:
+        return NormalizedEvent.FromString(envelope)
+    except DecodeError:
+        return None
