@@ -54,7 +54,7 @@ class _FileReader:
             before = content.decode()[: error.position]
             self.report(
                 f"{path}:{_line_and_column(before)}",
-                f"invalid YAML: the character U+{ord(error.character):04X} is not allowed.",
+                f"invalid YAML: the character U+{error.character:04X} is not allowed.",
             )
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark

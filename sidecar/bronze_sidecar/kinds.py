@@ -239,7 +239,9 @@ class Address(Scalar):
 def is_loopback(address: str) -> bool:
     """Tell whether only this machine can reach an address."""
     host = address.rpartition(":")[0].strip("[]")
-    return address.startswith(UNIX) or host in {"localhost", "::1"} or host.startswith("127.")
+    # A name may begin with 127 too.
+    is_ipv4_loopback = re.fullmatch(r"127(\.[0-9]{1,3}){3}", host)
+    return address.startswith(UNIX) or host in {"localhost", "::1"} or bool(is_ipv4_loopback)
 
 
 class SocketMode(Scalar):

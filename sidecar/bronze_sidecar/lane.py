@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from bronze_sidecar.sinks.base import Backend, Failed, Record, Sink
 from bronze_sidecar.telemetry import LaneMetrics, logger
 
 WARNING_INTERVAL_SECONDS = 10.0
+IDLE_PING_SECONDS = 5.0
 
 
 class Ticket(Protocol):
@@ -102,6 +104,7 @@ class Lane:
         self._delay = backend.max_batch_delay_ms / 1000
         self._retry_limit = config.retry_limit
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._retry_seconds = (config.retry_limit or math.inf) * config.retry_backoff_max_ms / 1000
         self._queue: deque[Chunk] = deque()
         self._queued = 0
         self._blocked: dict[tuple[str, str], Blocked] = {}
@@ -159,7 +162,7 @@ class Lane:
         while True:
             try:
                 async with self.backend.open(self.route) as sink:
-                    self._became_ready()
+                    self._became_ready(sink)
                     attempts = 0
                     await self._deliver_all(sink)
             except Disconnected as error:
@@ -186,8 +189,14 @@ class Lane:
         if self._in_flight:
             self._again(self._in_flight)
 
-    def _became_ready(self) -> None:
+    def _became_ready(self, sink: Sink) -> None:
         self.state = "ready"
+        if not self.connected.is_set() and (sink.forgets_ids_after or math.inf) < self._retry_seconds:
+            self._log.warning(
+                "the back end forgets ids sooner than retries end: an event retried for longer may be stored"
+                " twice, under one id",
+                forgets_ids_after_seconds=sink.forgets_ids_after,
+            )
         self.connected.set()
         self._warned_at = -WARNING_INTERVAL_SECONDS
         self._log.info("connected")
@@ -335,21 +344,21 @@ class Lane:
         """Wait for records, a little longer for more of them, and take what one write may carry."""
         most = min(self.backend.max_batch_size, sink.limits.records)
         while True:
-            await self._wait_for_records(most)
+            await self._wait_for_records(sink, most)
             batch = Batch()
             self._take_ready(batch, most, sink.limits.bytes)
             self._take_queued(batch, most, sink.limits.bytes)
             if batch.records:
                 return batch
 
-    async def _wait_for_records(self, most: int) -> None:
+    async def _wait_for_records(self, sink: Sink, most: int) -> None:
         if not self._queue:
             self._arrived.clear()
             ready_at = min((blocked.ready_at for blocked in self._blocked.values()), default=None)
-            if ready_at is None:
-                await self._arrived.wait()
-            else:
-                await self._sleep_until(ready_at)
+            await self._sleep_until(ready_at or time.monotonic() + IDLE_PING_SECONDS)
+            if not self._queue and ready_at is None:
+                # Nothing to write would otherwise hide that the back end is gone.
+                await sink.ping()
         if self._delay and not self._hurry and self._queue and self._queued < most:
             await self._linger(most)
 

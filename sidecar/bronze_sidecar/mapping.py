@@ -19,12 +19,10 @@ from bronze_sidecar.wire import heads, map_entry, string_field, varint_field
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-_EXACT_TEXTS = ["depth", "interval", "grouping", "sequence", "trades"]
-_ERROR_COUNTS = ["subSequentErrorsCount", "subsequentErrors"]
-_OWN_META = frozenset(
-    ["data_type", "data_name", "is_snapshot", "symbols", *_EXACT_TEXTS, *_ERROR_COUNTS]
-    + ["request_id", "session_id", "event_id"]
-)
+_FACTS = ("data_type", "data_name", "is_snapshot", "symbols", "request_id", "session_id", "event_id")
+_EXACT_TEXTS = ("depth", "interval", "grouping", "sequence", "trades")
+_EXACT_COUNTS = ("subSequentErrorsCount", "subsequentErrors")
+_OWN_META = frozenset((*_FACTS, *_EXACT_TEXTS, *_EXACT_COUNTS))
 """The keys of meta that the mapping itself may write."""
 
 _SOURCE = heads(1)

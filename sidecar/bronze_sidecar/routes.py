@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from bronze_sidecar.event import Event
@@ -115,12 +116,14 @@ def trial_faults(backend: Backend) -> Iterator[tuple[str, Fault]]:
             yield attribute, fault
 
 
+@lru_cache(64)
 def _trial_fault(template: Template) -> Fault | None:
     render = template.renderer()
     names_both = {"exchange", "symbol"} <= set(template.placeholders)
-    for case in PAYLOAD_CASES:
+    # What a template does not name cannot change what it gives.
+    for case in PAYLOAD_CASES if "payloadCase" in template.placeholders else PAYLOAD_CASES[:1]:
         seen: dict[str, tuple[str, str]] = {}
-        for exchange in AWKWARD_VALUES:
+        for exchange in AWKWARD_VALUES if "exchange" in template.placeholders else AWKWARD_VALUES[:1]:
             for symbol in AWKWARD_VALUES:
                 event = Event(
                     envelope=b"",

@@ -147,6 +147,7 @@ def _ambiguity_faults(template: Template) -> list[Fault]:
         character
         for character in ".:|/-~"
         if character not in template.target.value_alphabet
+        and template.target.name_of(f"x{character}x") == f"x{character}x"
         and not template.target.text_fault(f"x{character}x".join(_padded(template)))
     )
     remedy = f"Separate them by {' or '.join(repr(each) for each in separators)}." if separators else ""

@@ -300,8 +300,8 @@ def test_the_epoch_is_a_time_and_not_an_absence():
         "20200101T000000.123Z",
         "02020-01-01T00:00:00.123Z",
         "+2020-01-01T00:00:0.123Z",
-        "２０２０-01-01T00:00:00.123Z",
-        "2020-01-01T00:00:00.１２３Z",
+        "\uff12\uff10\uff12\uff10-01-01T00:00:00.123Z",
+        "2020-01-01T00:00:00.\uff11\uff12\uff13Z",
         "1577836800000",
     ],
 )
@@ -572,7 +572,9 @@ def test_origins_that_are_not_allowed(origin):
         StreamContext("s", origin=origin)
 
 
-@pytest.mark.parametrize(("origin", "name"), enumerate(["unspecified", "realtime", "replay", "archive"]))
+@pytest.mark.parametrize(
+    ("origin", "name"), [(0, "unspecified"), (1, "realtime"), (2, "replay"), (3, "archive")]
+)
 def test_origins(origin, name):
     event, decoded = map_one('{"type":"trade","exchange":"x"}', origin=origin)
     assert (event.origin, decoded.origin) == (name, origin)

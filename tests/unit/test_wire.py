@@ -41,7 +41,7 @@ def test_a_zero_is_left_out():
 
 
 def test_a_true_is_one():
-    assert wire.varint_field(13, True).hex() == "6801"  # noqa: FBT003
+    assert wire.varint_field(13, True).hex() == "6801"
 
 
 def test_an_empty_string_is_left_out():

@@ -58,7 +58,7 @@ class Buffer:
         options: Options,
         *,
         lock: AbstractContextManager[object],
-        wake: Callable[[], None],
+        wake: Callable[[], object],
         on_room: Callable[[], None],
     ) -> None:
         self._batch_events = options.batch_events
@@ -68,7 +68,7 @@ class Buffer:
         self._largest_event = options.buffer_bytes
         self._drops_oldest = options.on_full == "drop_oldest"
         self._lock = lock
-        self._wake = wake
+        self._wake: Callable[[], object] = wake
         self._on_room = on_room
 
         self.position = 0
@@ -82,6 +82,7 @@ class Buffer:
         self.is_timed = False
         """Whether somebody will call `mark_due` soon."""
 
+        self._skipped = 0
         self._full: deque[Batch] = deque()
         self._open = Batch(0, is_json=False)
         self._is_due = False
@@ -96,7 +97,7 @@ class Buffer:
         if size > self._largest_event:
             self.skip()
             raise ValueError(f"The event has {size} bytes; at most {self._largest_event} can be sent.")
-        # The same as `lacks_room`, without the cost of a call.
+        # The same as `_lacks_room`, without the cost of a call.
         is_full = self.events >= self._max_events or self.bytes + size > self._max_bytes
         if is_full and not self._make_room(size):
             self.skip()
@@ -124,12 +125,13 @@ class Buffer:
     def skip(self) -> None:
         """Use up a position without an event."""
         self._close_batch()
+        self._skipped += 1
         self.position += 1
         self._open.first_position = self.position
 
-    def lacks_room(self, size: int) -> bool:
-        """Whether an event of this size has to wait or something has to be dropped."""
-        return self.events >= self._max_events or self.bytes + size > self._max_bytes
+    def is_worth_waiting(self, size: int) -> bool:
+        """Whether there is no room for so many bytes, but may be later."""
+        return self._lacks_room(size) and size <= self._largest_event and not self.refusal
 
     def take(self, events: int, size: int, *, cut: bool) -> Batch | None:
         """Give away the oldest batch that is full or due, if it is within the limits.
@@ -177,6 +179,16 @@ class Buffer:
             self._drops_oldest = False
             self._on_room()
 
+    def detach(self) -> None:
+        """Wake nobody from now on."""
+        with self._lock:
+            self._wake = _nobody
+
+    @property
+    def accepted(self) -> int:
+        """Events that were taken."""
+        return self.position - self._skipped
+
     @property
     def has_batch(self) -> bool:
         """Whether there is something to take."""
@@ -210,14 +222,17 @@ class Buffer:
             self._full.popleft()
         return part
 
+    def _lacks_room(self, size: int) -> bool:
+        return self.events >= self._max_events or self.bytes + size > self._max_bytes
+
     def _make_room(self, size: int) -> bool:
         if not self._drops_oldest:
             return False
         self._close_batch()
-        while self._full and self.lacks_room(size):
+        while self._full and self._lacks_room(size):
             oldest = self._full.popleft()
             self._give_up(len(oldest.events), oldest.size, "The buffer is full.")
-        return not self.lacks_room(size)
+        return not self._lacks_room(size)
 
     def _give_up(self, events: int, size: int, reason: str) -> None:
         self.events -= events
@@ -229,6 +244,10 @@ class Buffer:
         self.drops.add(count, reason)
         if is_first:
             self._wake()
+
+
+def _nobody() -> None:
+    pass
 
 
 def _count_within(batch: Batch, events: int, size: int) -> int:

@@ -14,12 +14,24 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from bronze_client import schema as messages
+from bronze_client.errors import Failure
 from bronze_client.options import Options
-from bronze_client.schema import Open, Origin, Outcome, PublishRequest, PublishResponse, StreamContext
+from bronze_client.schema import (
+    FailureKind,
+    Open,
+    Outcome,
+    PublishRequest,
+    PublishResponse,
+    StreamContext,
+)
 from bronze_client.window import Window
 
 if TYPE_CHECKING:
     Call: TypeAlias = grpc.aio.StreamStreamCall[bytes, bytes]
+
+OnDone: TypeAlias = Callable[[int, int, list[Failure]], None]
+"""Told of events that were published, that were filtered, and that failed."""
 
 METHOD = "/bronze.sidecar.v1.SidecarService/Publish"
 
@@ -66,40 +78,42 @@ class Lost(Exception):  # noqa: N818 - named for what became of the connection
 
 
 class Connection:
-    """Sends what the window offers, and hands outcomes to `on_done`.
+    """Sends what the window offers, and hands what became of it to `on_done`.
 
     `work` is set by the owner whenever there may be something new to send.
     """
 
-    def __init__(self, options: Options, window: Window, on_done: Callable[[Outcome], None]) -> None:
+    def __init__(self, options: Options, window: Window, on_done: OnDone) -> None:
+        # Only to tell at once of files that cannot be read.
+        _credentials(options)
         self._options = options
         self._window = window
         self._on_done = on_done
-        self._channel_credentials = _credentials(options)
         self._is_finishing = False
         self._progressed_at = 0.0
         self.work = asyncio.Event()
         self.is_open = False
         self.times_opened = 0
         self.trouble = ""
-        """Why there is no connection; empty while there is one."""
+        """Why there is no stream; empty while there is one."""
 
-    async def run(self) -> None:
-        """Keep the stream open until `finish`. Raise Refused if the sidecar will not have it."""
+    async def run(self) -> str:
+        """Keep the stream open until `finish`, or until the sidecar refuses it: then return why."""
         attempt = 0
         while not self._is_finishing:
-            began = time.monotonic()
+            began, opened = time.monotonic(), self.times_opened
             try:
                 await self._hold_stream()
             except Lost as error:
-                self._note_loss(error)
+                self._note_loss(str(error))
+            except Refused as error:
+                return str(error)
             # A sidecar that opens the stream only to end it is not asked ever faster.
-            lasted = time.monotonic() - began
-            if self._progressed_at > began or (self.times_opened and lasted > LONGEST_PAUSE_SECONDS):
-                attempt = 0
+            has_lasted = self.times_opened > opened and time.monotonic() - began > LONGEST_PAUSE_SECONDS
+            attempt = 0 if has_lasted or self._progressed_at > began else attempt + 1
             if not self._is_finishing:
                 await asyncio.sleep(_pause(attempt))
-            attempt += 1
+        return ""
 
     def finish(self) -> None:
         """End the stream in good order; to be called when everything is acknowledged."""
@@ -109,8 +123,7 @@ class Connection:
     async def _hold_stream(self) -> None:
         channel = self._channel()
         try:
-            publish = channel.stream_stream(METHOD)
-            await self._converse(publish())
+            await self._converse(channel.stream_stream(METHOD)())
         except grpc.aio.AioRpcError as error:
             text = f"{error.code().name}: {error.details()}"
             raise (Refused(text) if error.code() in FINAL else Lost(text)) from None
@@ -146,13 +159,14 @@ class Connection:
         self.times_opened += 1
         self.trouble = ""
         log.info("The stream to %s is open.", self._options.address)
-        self._on_done(opened.outcome)
+        self._tell(opened.outcome)
 
     async def _send(self, call: Call) -> None:
         while True:
             self.work.clear()
             while (request := self._window.next()) is not None:
-                await _write(call, request)
+                if not await _write(call, request):
+                    return
             if self._is_finishing:
                 await call.done_writing()
                 return
@@ -164,25 +178,34 @@ class Connection:
             if kind == "acknowledgement":
                 self._progressed_at = time.monotonic()
                 self._window.acknowledge(response.acknowledgement.sequence)
-                self._on_done(response.acknowledgement.outcome)
+                self._tell(response.acknowledgement.outcome)
             elif kind == "credits":
                 self._window.grant(response.credits)
             self.work.set()
         if not self._is_finishing:
             raise Lost("The sidecar has ended the stream.")
 
+    def _tell(self, outcome: Outcome) -> None:
+        self._on_done(
+            outcome.published, outcome.filtered, [_failure(failure) for failure in outcome.failures]
+        )
+
     def _channel(self) -> grpc.aio.Channel:
         address = self._options.address or ""
-        if self._channel_credentials is None:
+        try:
+            # Read anew for every stream, so that certificates can be replaced while the producer runs.
+            credentials = _credentials(self._options)
+        except OSError as error:
+            raise Lost(str(error)) from None
+        if credentials is None:
             return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
-        # Read anew, so that certificates can be replaced while the producer runs.
-        return grpc.aio.secure_channel(address, _credentials(self._options), CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
 
-    def _note_loss(self, error: Lost) -> None:
-        # Once for each state, not for each attempt.
+    def _note_loss(self, reason: str) -> None:
+        # Logged once for each loss, not for each attempt.
         if not self.trouble:
-            log.warning("There is no stream to %s: %s", self._options.address, error)
-        self.trouble = str(error)
+            log.warning("There is no stream to %s: %s", self._options.address, reason)
+        self.trouble = reason
 
 
 def open_message(options: Options, acknowledged_sequence: int) -> Open:
@@ -190,28 +213,37 @@ def open_message(options: Options, acknowledged_sequence: int) -> Open:
     context = StreamContext(
         stream_id=options.stream_id,
         source=options.source,
-        origin=Origin.Value(f"ORIGIN_{options.origin.upper()}"),
+        origin=f"ORIGIN_{options.origin.upper()}",
         request_id=options.request_id,
         session_id=options.session_id,
         meta=options.meta or {},
     )
-    return Open(
-        producer_id=options.producer_id, context=context, acknowledged_sequence=acknowledged_sequence
-    )
+    return Open(producer_id=options.producer_id, context=context, acknowledged_sequence=acknowledged_sequence)
 
 
-async def _write(call: Call, request: bytes) -> None:
+async def _write(call: Call, request: bytes) -> bool:
+    """Send a request; return False if the call is over. Reading then tells how it ended."""
     try:
         await call.write(request)
-    except asyncio.InvalidStateError:
-        # The call is over. Reading tells how it ended.
-        await asyncio.Event().wait()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return False
+    return True
 
 
 async def _read(call: Call) -> PublishResponse | None:
     """Return the next response, or None at the end of the stream."""
     response = await call.read()
-    return None if response is grpc.aio.EOF else PublishResponse.FromString(response)
+    return PublishResponse.FromString(response) if isinstance(response, bytes) else None
+
+
+def _failure(failure: messages.Failure) -> Failure:
+    return Failure(
+        position=failure.position,
+        kind="rejected" if failure.kind == FailureKind.FAILURE_KIND_REJECTED else "failed",
+        reason=failure.reason,
+        backend=failure.backend,
+        level=failure.level if failure.HasField("level") else None,
+    )
 
 
 def _pause(attempt: int) -> float:

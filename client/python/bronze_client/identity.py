@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 
@@ -43,7 +44,7 @@ def _canonical(value: Any) -> str:
         # Python compares text by code point, which is the order of its UTF-8 bytes.
         keys = sorted(_key(key) for key, entry in value.items() if entry is not None)
         return "{" + ",".join(f"{_canonical(key)}:{_canonical(value[key])}" for key in keys) + "}"
-    if isinstance(value, Sequence | Set) and not isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, Sequence | AbstractSet) and not isinstance(value, bytes | bytearray | memoryview):
         return "[" + ",".join(sorted(map(_canonical, value))) + "]"
     raise TypeError(f"A request cannot contain a {type(value).__name__}; give it as text.")
 

@@ -113,9 +113,8 @@ class Options:
             problems.append(f"on_full: {self.on_full!r} is none of {', '.join(get_args(OnFull))}.")
         if not _STREAM_ID.fullmatch(self.stream_id or ""):
             problems.append(f"stream_id: {self.stream_id!r} is not 1 to 64 letters, digits, '-', '_' or '.'.")
-        for key, value in (self.meta or {}).items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                problems.append(f"meta: {key!r} and its value have to be text.")
+        if not all(isinstance(text, str) for entry in (self.meta or {}).items() for text in entry):
+            problems.append("meta: keys and values have to be text.")
         return problems
 
     def _wrong_limits(self) -> list[str]:

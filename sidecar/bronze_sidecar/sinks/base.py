@@ -105,6 +105,11 @@ class Sink(Protocol):
     """A connected back end. It never queues, batches, retries, logs or counts: lanes do."""
 
     limits: Limits
+    forgets_ids_after: float | None
+    """Seconds for which the back end drops a record that comes twice; None if it never does."""
+
+    async def ping(self) -> None:
+        """Return if the back end answers; raise Disconnected if it does not."""
 
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
         """Store the batch, in order; return after the back end has confirmed it.

