@@ -12,6 +12,7 @@ from bronze_sidecar.kinds import (
     Address,
     Choice,
     File,
+    Headers,
     Integer,
     ListOf,
     Number,
@@ -149,10 +150,12 @@ def _values(given: Mapping[str, tuple[str, Raw | None]], problems: list[Problem]
     for path, (where, raw) in given.items():
         if raw is None:
             continue
-        value = NAMES.by_path[path].kind.parse(raw)
+        kind = NAMES.by_path[path].kind
+        value = kind.parse(raw)
         if not isinstance(value, list):
             values[path] = value
-        elif _may_hold_credentials(raw):
+        # A header may well hold an e-mail address, all else an address with a user and password.
+        elif _may_hold_credentials(raw, "://" if isinstance(kind, Headers) else ":"):
             problems += [
                 Problem(where, "is wrong, and not shown: it may hold credentials.", f.remedy) for f in value
             ]
@@ -161,10 +164,10 @@ def _values(given: Mapping[str, tuple[str, Raw | None]], problems: list[Problem]
     return values
 
 
-def _may_hold_credentials(raw: Raw) -> bool:
-    """Whether there is a URL with a user in it, also where a comma in the password splits it."""
+def _may_hold_credentials(raw: Raw, sign: str) -> bool:
+    """Whether '@' stands behind the sign, also where a comma in the password splits the text."""
     texts = [raw] if isinstance(raw, str) else raw.values() if isinstance(raw, dict) else raw
-    return any("@" in text.partition("://")[2] for text in texts)
+    return any("@" in text.partition(sign)[2] for text in texts)
 
 
 def _backend(

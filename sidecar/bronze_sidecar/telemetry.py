@@ -56,7 +56,7 @@ class Metrics:
     """All metrics of one process."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a second time series for each counter, which nobody reads
+        disable_created_metrics()  # type: ignore[no-untyped-call] # a second time series for each counter, which nobody reads
         self.registry = CollectorRegistry()
         self.received = self._counter("events_received", "Events taken from producers.")
         self.received_bytes = self._counter("received_bytes", "Bytes of the requests taken from producers.")

@@ -1,0 +1,180 @@
+"""A sidecar that does what a test tells it, also what a real one would not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self, TypeAlias
+
+import grpc
+from bronze_client.schema import (
+    Acknowledgement,
+    Batch,
+    Credits,
+    Failure,
+    FailureKind,
+    Opened,
+    Outcome,
+    PublishRequest,
+    PublishResponse,
+)
+
+METHOD = "/bronze.sidecar.v1.SidecarService/Publish"
+
+Script: TypeAlias = Callable[[Iterator[PublishRequest]], Iterable[PublishResponse]]
+"""What happens on one connection: takes requests, yields responses, may raise Abort."""
+
+
+class Abort(Exception):  # noqa: N818 - what a script does
+    """Ends the stream with this status."""
+
+    def __init__(self, code: grpc.StatusCode, text: str = "as the test wants it") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ScriptedSidecar:
+    """Plays one script for each connection, the last one again and again."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self._scripts = scripts
+        self._pool = ThreadPoolExecutor(16)
+        self.received: list[list[bytes]] = []
+        """The encoded requests of each connection."""
+        self.release = threading.Event()
+        """Ends scripts that are frozen."""
+
+    def __enter__(self) -> Self:
+        self.start("127.0.0.1:0")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release.set()
+        self.stop()
+        self._pool.shutdown()
+
+    def start(self, address: str) -> None:
+        self._server = grpc.server(self._pool)
+        handler = grpc.stream_stream_rpc_method_handler(self._publish)
+        self._server.add_generic_rpc_handlers([_OneMethod(handler)])
+        port = self._server.add_insecure_port(address)
+        self.address = address if address.startswith("unix:") else f"127.0.0.1:{port}"
+        self._server.start()
+
+    def stop(self) -> None:
+        """Cut all connections."""
+        self._server.stop(0).wait()
+
+    def requests(self, connection: int) -> list[PublishRequest]:
+        return [PublishRequest.FromString(request) for request in self.received[connection]]
+
+    def batches(self) -> list[Batch]:
+        """Every batch that came, over all connections."""
+        connections = range(len(self.received))
+        return [request.batch for number in connections for request in self.requests(number)[1:]]
+
+    def frozen(self, requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
+        """Open the stream, then neither read nor answer: a script."""
+        next(requests)
+        yield opened()
+        self.release.wait()
+
+    def _publish(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        received: list[bytes] = []
+        self.received.append(received)
+        script = self._scripts[min(len(self.received), len(self._scripts)) - 1]
+
+        def read() -> Iterator[PublishRequest]:
+            for request in requests:
+                received.append(request)
+                yield PublishRequest.FromString(request)
+
+        try:
+            for response in script(read()):
+                yield response.SerializeToString()
+        except Abort as abort:
+            context.abort(abort.code, str(abort))
+        except grpc.RpcError:
+            return  # the client has gone
+
+
+class _OneMethod(grpc.GenericRpcHandler):
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    def service(self, handler_call_details: Any) -> Any:
+        return self._handler if handler_call_details.method == METHOD else None
+
+
+def opened(
+    acknowledged: int = 0, *, events: int = 1_000_000, size: int = 1 << 30, outcome: Outcome | None = None
+) -> PublishResponse:
+    return PublishResponse(
+        opened=Opened(
+            acknowledged_sequence=acknowledged, credits=Credits(events=events, bytes=size), outcome=outcome
+        )
+    )
+
+
+def granted(events: int, size: int = 1 << 30) -> PublishResponse:
+    return PublishResponse(credits=Credits(events=events, bytes=size))
+
+
+def acknowledged(sequence: int, outcome: Outcome | None = None) -> PublishResponse:
+    return PublishResponse(acknowledgement=Acknowledgement(sequence=sequence, outcome=outcome))
+
+
+def rejected(position: int, reason: str = "bad") -> Failure:
+    return Failure(position=position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason)
+
+
+def count(batch: Batch) -> int:
+    return len(batch.envelopes) + sum(block.count(b"\n") + 1 for block in batch.json)
+
+
+def obliging(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
+    """Acknowledge every batch as published: a script."""
+    opening = next(requests).open
+    yield opened(opening.acknowledged_sequence)
+    for request in requests:
+        yield acknowledged(request.batch.sequence, Outcome(published=count(request.batch)))
+
+
+def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test, and see to it that it leaves no task and no unseen error behind."""
+
+    async def watched(*args: Any, **kwargs: Any) -> None:
+        unseen: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+        await test(*args, **kwargs)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left
+        gc.collect()
+        await asyncio.sleep(0)
+        assert not unseen
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(watched(*args, **kwargs))
+
+    return run
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something that nothing announces; the test's own time-out ends it."""
+    while not condition():  # noqa: ASYNC110 - what is waited for happens in another thread
+        await asyncio.sleep(0.002)
+
+
+@contextlib.contextmanager
+def quick_reconnects(monkeypatch: Any) -> Iterator[None]:
+    """Make pauses between attempts too short to matter."""
+    with monkeypatch.context() as patch:
+        patch.setattr("bronze_client.connection.FIRST_PAUSE_SECONDS", 0.01)
+        patch.setattr("bronze_client.connection.LONGEST_PAUSE_SECONDS", 0.05)
+        yield

@@ -1,0 +1,67 @@
+"""The arguments of `connect` and `connect_sync`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from bronze_client import connect, connect_sync
+from bronze_client.options import Options
+
+
+def test_both_clients_take_the_same_arguments() -> None:
+    parameters = inspect.signature(connect).parameters
+    assert list(parameters)[:4] == ["address", "source", "origin", "stream_id"]
+    assert inspect.signature(connect_sync).parameters == parameters
+    assert parameters["source"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_stream_and_producer_are_unique_by_default() -> None:
+    first, second = Options("127.0.0.1:1"), Options("127.0.0.1:1")
+    assert len({first.stream_id, second.stream_id, first.producer_id, second.producer_id}) == 4
+
+
+@pytest.mark.parametrize(
+    "address",
+    [None, "", "unix:///run/bronze.sock", "unix:bronze.sock", "127.0.0.1:50051", "[::1]:1", "sidecar:65535"],
+)
+def test_addresses_that_are_understood(address: str | None) -> None:
+    assert Options(address).address == address
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"address": "localhost"}, "address: 'localhost' is neither host:port nor unix:///path."),
+        ({"address": "http://localhost:1"}, "address: 'http://localhost:1' is neither"),
+        ({"stream_id": ""}, "stream_id: '' is not 1 to 64 letters"),
+        ({"stream_id": "a:b"}, "stream_id: 'a:b' is not"),
+        ({"stream_id": "a" * 65}, "is not 1 to 64"),
+        ({"origin": "live"}, "origin: 'live' is none of unspecified, realtime, replay, archive."),
+        ({"on_full": "drop"}, "on_full: 'drop' is none of drop_newest, drop_oldest, wait."),
+        ({"on_full": "wait"}, "max_wait: has to be more than 0 when on_full is 'wait'."),
+        ({"batch_events": 0}, "batch_events: has to be 1 or more."),
+        ({"buffer_bytes": -1}, "buffer_bytes: has to be 1 or more."),
+        ({"max_wait": -1}, "max_wait: has to be 0 or more."),
+        ({"batch_delay": float("nan")}, "batch_delay: has to be 0 or more."),
+        ({"meta": {"a": 1}}, "meta: keys and values have to be text."),
+        ({"address": "unix:///a", "tls": True}, "tls: a unix socket is not encrypted."),
+        ({"tls_cert_file": "a"}, "tls_cert_file and tls_key_file: one needs the other."),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        connect(**{"address": "127.0.0.1:1", **options})
+    assert problem in str(caught.value)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"(?s)address.*origin.*batch_events"):
+        Options("nowhere", origin="live", batch_events=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["tls", "tls_ca_file"])
+def test_any_tls_option_switches_it_on(option: str) -> None:
+    assert Options("127.0.0.1:1", **{option: "yes"}).is_encrypted  # type: ignore[arg-type]
+    assert not Options("127.0.0.1:1").is_encrypted
