@@ -36,8 +36,8 @@ STOP_SECONDS = 10.0
 # killed server could be given the server's own port, and meet itself.
 PORTS = range(20_000, 32_000)
 
-# The server dies with the process that started it, however that ends. (`preexec_fn` would do it with less, but
-# is not safe where threads run.)
+# The server dies with the process that started it, however that ends. (`preexec_fn` would do it with less,
+# but is not safe where threads run.)
 LAUNCHER = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -259,10 +259,10 @@ def redis_program() -> str:
     for place in package.submodule_search_locations or () if package else ():
         for program in Path(place, "_binaries").glob("*/valkey-server"):
             return str(program)
-    program = shutil.which("redis-server") or shutil.which("valkey-server")
-    if program is None:
+    installed = shutil.which("redis-server") or shutil.which("valkey-server")
+    if installed is None:
         raise Unavailable("there is no redis-server or valkey-server on this machine")
-    return program
+    return installed
 
 
 def nats_program() -> str:

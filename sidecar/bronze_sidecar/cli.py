@@ -100,6 +100,8 @@ def _hide_secrets(arguments: Sequence[str]) -> None:
         option, is_file = NAMES.flags.get(flag, (None, False))
         if option and option.secret and not is_file:
             environment[option.variable] = value if equals else pending.pop()
+            # The flag beats the file that a variable names; as a variable it would stand beside it.
+            environment.pop(f"{option.variable}_FILE", None)
         else:
             kept.append(argument)
     if len(kept) < len(arguments):

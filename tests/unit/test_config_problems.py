@@ -414,6 +414,9 @@ def test_a_key_has_a_limit_and_no_control_characters(flag, noun, limit):
         "https:///1/q",
         "https://h/1/q?x=1",
         "https://h/1/q#f",
+        "https://h/1/a b",
+        "https://h/ /q",
+        "https://größe/1/q",
         "arn:aws:sqs:eu-central-1:1:q",
     ],
 )
@@ -431,11 +434,18 @@ def test_a_queue_url_with_a_broken_host_is_refused(url):
     ]
 
 
-@pytest.mark.parametrize("url", ["https://h/q", "https://h/1/a.b", "https://h/1/", "https://h/1/a b", "https://h/1/.fifo"])
+@pytest.mark.parametrize("url", ["https://h/1/a.b", "https://h/1/", "https://h/1/.fifo", "https://h/1/a+b"])
 def test_a_queue_url_without_a_queue_name_is_refused(url):
     assert problems_with_minimum(f"--sqs-queue-url={url}") == [
         f"--sqs-queue-url: '{url}' is no SQS queue URL: its last part is no queue name"
         " of letters, digits, '-' and '_' (and '.fifo' at its end)."
+    ]
+
+
+@pytest.mark.parametrize("url", ["https://h/q", "https://h//q", "https://h", "https://h/a+b/q"])
+def test_a_queue_url_without_an_account_is_refused(url):
+    assert problems_with_minimum(f"--sqs-queue-url={url}") == [
+        f"--sqs-queue-url: '{url}' is no SQS queue URL: its path has no account before the queue's name."
     ]
 
 

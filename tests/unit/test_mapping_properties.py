@@ -25,7 +25,8 @@ FIELDS = (
 )
 
 numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
-levels = st.lists(st.tuples(numbers, numbers), max_size=20)
+doubles = st.floats(allow_nan=False, allow_infinity=False).map(repr)
+levels = st.lists(st.tuples(doubles, doubles), max_size=20)
 values = st.recursive(
     st.none()
     | st.booleans()

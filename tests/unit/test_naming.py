@@ -77,8 +77,8 @@ def test_a_value_that_fits_exactly_is_not_cut():
 
 
 def test_a_value_that_is_too_long_is_cut_and_ends_in_a_digest():
-    # The digest is BLAKE2b of 41 times "x", 12 bytes long.
-    assert TOPIC.escape("x" * 41, 40) == "x" * 14 + "_h" + "96a5dd8fa88d5ca5a5a4cbdc"
+    # The digest is what `b2sum -l 96` gives for 41 times "x".
+    assert TOPIC.escape("x" * 41, 40) == "x" * 14 + "_h" + "1f69e542a2b7279c5fee29a8"
 
 
 def test_a_cut_never_splits_an_escape():

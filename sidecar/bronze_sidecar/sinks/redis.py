@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bronze_sidecar.kinds import (
     Cases,
@@ -22,8 +24,19 @@ from bronze_sidecar.kinds import (
 from bronze_sidecar.naming import Target, control_character, text_fault_above
 from bronze_sidecar.options import option
 from bronze_sidecar.problems import Fault
-from bronze_sidecar.sinks.base import Backend, Rules, both_or_neither, flag, meta_prefix_faults, needs_switch
+from bronze_sidecar.sinks.base import (
+    Backend,
+    Rules,
+    Sink,
+    both_or_neither,
+    flag,
+    meta_prefix_faults,
+    needs_switch,
+)
 from bronze_sidecar.template import Template
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routes import Route
 
 EVENT_ID_FIELD = "eventId"
 DATA_FIELD = "data"
@@ -87,6 +100,14 @@ class Redis(Backend):
     max_batch_delay_ms: int = option(
         Integer(0, 60_000), "How long a batch waits for more entries.", default=2
     )
+
+    @asynccontextmanager
+    async def open(self, route: Route) -> AsyncIterator[Sink]:
+        # The client library is loaded by those alone who use it.
+        from bronze_sidecar.sinks.redis_sink import open_redis  # noqa: PLC0415
+
+        async with open_redis(self, route) as sink:
+            yield sink
 
     def rules(self) -> Rules:
         return Rules(

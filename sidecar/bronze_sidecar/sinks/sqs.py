@@ -35,16 +35,13 @@ def queue_url_fault(url: str) -> str | None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         return "it is no valid URL"
-    if (
-        parts.scheme not in {"http", "https"}
-        or not host
-        or "@" in parts.netloc
-        or parts.query
-        or parts.fragment
-    ):
+    # `urlsplit` itself lets spaces and control characters pass, and leaves some of them out.
+    if not re.fullmatch(r"https?://[!-~]+", url) or not host or set("@?#") & set(url):
         return "it is no queue URL such as https://sqs.eu-central-1.amazonaws.com/123456789012/name"
     name = queue_name(url)
-    if parts.path.count("/") < 2 or not re.fullmatch(rf"[A-Za-z0-9_-]+({re.escape(FIFO)})?", name):
+    if not re.fullmatch(r"(/[\w.~-]+)+/", parts.path.removesuffix(name), re.ASCII):
+        return "its path has no account before the queue's name"
+    if not re.fullmatch(rf"[A-Za-z0-9_-]+({re.escape(FIFO)})?", name):
         return "its last part is no queue name of letters, digits, '-' and '_' (and '.fifo' at its end)"
     return (
         f"the queue's name has more than {QUEUE_NAME_LIMIT} characters"

@@ -1,0 +1,64 @@
+"""A line on a terminal that changes while something goes on."""
+
+from __future__ import annotations
+
+import os
+from typing import TextIO
+
+from bronze_sidecar.problems import printable
+
+FALLBACK_COLUMNS = 80
+
+
+class Progress:
+    """Shows a line, always the newest; nothing at all where there is no terminal."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.is_shown = stream is not None and stream.isatty()
+        self._columns = 0
+        """How many of the terminal's columns are in use."""
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if not self.is_shown:
+            return
+        text = fit(printable(text), self._width())
+        self._write("\r" + text.ljust(self._columns))
+        self._columns = len(text)
+
+    def note(self, text: str) -> None:
+        """Write a line that stays; the next one begins below it."""
+        self._clear()
+        self._write(printable(text) + "\n")
+
+    def end(self, text: str) -> None:
+        """Let the last line stay."""
+        if self.is_shown:
+            self.show(text)
+            self._write("\n")
+            self._columns = 0
+
+    def _clear(self) -> None:
+        if self._columns:
+            self._write("\r" + " " * self._columns + "\r")
+            self._columns = 0
+
+    def _write(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(text)
+            self._stream.flush()
+
+    def _width(self) -> int:
+        assert self._stream is not None  # noqa: S101 - it is a terminal
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+        except OSError:
+            columns = 0
+        # The last column stays free: some terminals go to the next line with it.
+        return (columns or FALLBACK_COLUMNS) - 1
+
+
+def fit(text: str, columns: int) -> str:
+    """Cut what does not fit."""
+    return text if len(text) <= columns else text[: max(0, columns - 1)] + "…"[: max(0, columns)]

@@ -1,0 +1,202 @@
+"""The client without asyncio, against a sidecar that does as it is told."""
+# ruff: noqa: PT012 - leaving a block is what raises
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from bronze_client import Failure, PublishError, Stats, SyncPublisher, connect_sync
+from bronze_client.schema import Outcome, PublishRequest, PublishResponse
+from scripted_sidecar import (
+    Abort,
+    ScriptedSidecar,
+    acknowledged,
+    frozen,
+    obliging,
+    opened,
+    quick_reconnects,
+    rejected,
+)
+
+pytestmark = pytest.mark.timeout(30)
+
+LONG = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with quick_reconnects(monkeypatch):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays() -> Iterator[None]:
+    yield
+    assert "bronze-client" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.fixture
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_events_arrive_under_their_positions() -> None:
+    with ScriptedSidecar(obliging) as sidecar:
+        with connect_sync(sidecar.address, batch_events=2, stream_id="s") as publisher:
+            assert publisher.stream_id == "s"
+            for event in (b"a", b"b", {"c": 1}):
+                assert publisher.publish(event)
+            publisher.flush(LONG)
+            assert publisher.stats == Stats(accepted=3, acknowledged=3, published=3)
+            with pytest.raises(TypeError):
+                publisher.publish(None)  # type: ignore[arg-type]
+            publisher.publish(b"d")
+        assert [(batch.first_position, [*batch.envelopes, *batch.json]) for batch in sidecar.batches()] == [
+            (0, [b"a", b"b"]),
+            (2, [b'{"c":1}']),
+            (4, [b"d"]),
+        ]
+
+
+def test_after_closing_events_are_dropped() -> None:
+    with ScriptedSidecar(obliging) as sidecar, connect_sync(sidecar.address) as publisher:
+        publisher.publish(b"a")
+        publisher.close()
+        assert publisher.publish(b"b") is False
+        publisher.flush()
+        publisher.close()
+        assert (publisher.stats.acknowledged, publisher.stats.dropped) == (1, 1)
+
+
+def test_many_threads_publish_at_once() -> None:
+    with ScriptedSidecar(obliging) as sidecar:
+        with connect_sync(sidecar.address, on_full="wait", max_wait=LONG, buffer_events=500) as publisher:
+
+            def produce(name: int) -> list[bool]:
+                return [publisher.publish(b"%d:%d" % (name, number)) for number in range(1000)]
+
+            with ThreadPoolExecutor(4) as pool:
+                assert all(all(accepted) for accepted in pool.map(produce, range(4)))
+            publisher.flush(LONG)
+            assert publisher.stats.acknowledged == 4000
+        batches = sidecar.batches()
+    events = [event for batch in batches for event in batch.envelopes]
+    assert len(set(events)) == 4000
+    for name in range(4):
+        assert [event for event in events if event.startswith(b"%d:" % name)] == [
+            b"%d:%d" % (name, number) for number in range(1000)
+        ]
+    position = 0
+    for batch in batches:
+        assert batch.first_position == position
+        position += len(batch.envelopes)
+
+
+def test_a_lost_connection_is_resumed() -> None:
+    def lost(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
+        next(requests)
+        yield opened()
+        next(requests)
+        raise Abort(grpc.StatusCode.UNAVAILABLE)
+
+    with ScriptedSidecar(lost, obliging) as sidecar:
+        with connect_sync(sidecar.address) as publisher:
+            publisher.publish(b"a")
+            publisher.flush(LONG)
+            assert publisher.stats.reconnects == 1
+        assert sidecar.received[0][1] == sidecar.received[1][1]
+
+
+def test_a_frozen_sidecar_costs_events_but_no_time() -> None:
+    told: list[int] = []
+    with ScriptedSidecar(frozen, obliging) as sidecar:
+        with connect_sync(
+            sidecar.address, buffer_events=10, on_drop=lambda count, _: told.append(count)
+        ) as publisher:
+            assert [publisher.publish(b"a") for _ in range(100)] == [True] * 10 + [False] * 90
+            with pytest.raises(PublishError) as caught:
+                publisher.flush(0.1)
+            assert (caught.value.unacknowledged, caught.value.dropped) == (10, 90)
+            sidecar.release.set()
+            publisher.flush(LONG)
+        assert sum(told) == 90
+
+
+def test_waiting_for_room_has_a_limit(free_address: str) -> None:
+    with (
+        pytest.raises(PublishError, match="1 not acknowledged, 1 dropped"),
+        connect_sync(
+            free_address, buffer_events=1, on_full="wait", max_wait=0.05, close_timeout=0
+        ) as publisher,
+    ):
+        assert publisher.publish(b"a")
+        assert not publisher.publish(b"b")
+
+
+def test_waiting_for_room_ends_when_the_sidecar_refuses_the_stream() -> None:
+    go_on = threading.Event()
+
+    def refuse(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
+        next(requests)
+        yield opened()
+        go_on.wait()
+        raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
+
+    with (
+        ScriptedSidecar(refuse) as sidecar,
+        pytest.raises(PublishError, match=r"1 not acknowledged, 1 dropped\. INVALID_ARGUMENT: no"),
+        connect_sync(sidecar.address, buffer_events=1, on_full="wait", max_wait=LONG) as publisher,
+    ):
+        publisher.publish(b"a")
+        threading.Timer(0.05, go_on.set).start()
+        assert not publisher.publish(b"b")
+
+
+def test_failures_are_told() -> None:
+    def script(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
+        next(requests)
+        yield opened()
+        for request in requests:
+            yield acknowledged(request.batch.sequence, Outcome(failures=[rejected(0)]))
+
+    told: list[Failure] = []
+    with ScriptedSidecar(script) as sidecar:
+        with (
+            pytest.raises(PublishError, match="1 failed"),
+            connect_sync(sidecar.address, on_failure=told.append) as publisher,
+        ):
+            publisher.publish(b"a")
+        assert [failure.position for failure in told] == [0]
+
+
+def test_an_error_in_the_block_is_not_masked(free_address: str) -> None:
+    with pytest.raises(KeyError, match="mine"), connect_sync(free_address, close_timeout=0) as publisher:
+        publisher.publish(b"a")
+        raise KeyError("mine")
+
+
+def test_files_that_cannot_be_read_are_told_at_once() -> None:
+    with pytest.raises(FileNotFoundError), connect_sync("127.0.0.1:1", tls_ca_file="none.pem"):
+        pass
+
+
+def test_several_publishers_live_side_by_side(caplog: pytest.LogCaptureFixture) -> None:
+    with ScriptedSidecar(obliging) as sidecar:
+
+        def produce(publisher: SyncPublisher) -> None:
+            for _ in range(500):
+                publisher.publish(b"a")
+            publisher.flush(LONG)
+
+        with connect_sync(sidecar.address) as one, connect_sync(sidecar.address) as two:
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(produce, (one, two)))
+            assert one.stats.acknowledged == two.stats.acknowledged == 500
+    assert caplog.records == []
