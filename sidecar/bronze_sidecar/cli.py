@@ -31,6 +31,7 @@ commands:
   run                             serve until told to stop
   check [--json] [--event FILE]   validate the options; show where every event would go
   schema                          print the JSON Schema of the YAML file
+  send FILE --to ADDRESS          send normalized messages to a running sidecar; see `send --help`
 
 A flag beats its environment variable, which beats the YAML file (--config).
 """
@@ -54,10 +55,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(command: str, *rest: str) -> int:
-    if command in {"-h", "--help", "help"} or "--help" in rest:
+    if command in {"-h", "--help", "help"} or ("--help" in rest and command != "send"):
         print(USAGE + help_text())
         return 0
-    commands = {"run": _serve, "check": _check, "schema": _schema}
+    commands = {"run": _serve, "check": _check, "schema": _schema, "send": _send}
     if command.startswith("-"):
         # Not shown: it may hold a secret.
         return _refuse("the command must come before the options. `bronze-sidecar --help` lists all.")
@@ -107,6 +108,13 @@ def _hide_secrets(arguments: Sequence[str]) -> None:
     if len(kept) < len(arguments):
         program = [sys.executable, "-m", "bronze_sidecar", "run", *kept]
         os.execve(sys.executable, program, environment)  # noqa: S606 - ourselves
+
+
+def _send(arguments: Sequence[str]) -> int:
+    # Only now: the other commands need no client.
+    from bronze_sidecar.send import send  # noqa: PLC0415
+
+    return send(arguments)
 
 
 def _schema(arguments: Sequence[str]) -> int:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
-_PARTS = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?)0*(\d+))?", re.ASCII)
-
 _NINE = ord("9")
 
 _MOST_DIGITS = 20
@@ -33,26 +29,26 @@ def floor(text: str, lowest: int, highest: int) -> tuple[int, bool]:
 
 def _floor(text: str) -> tuple[int, bool]:
     """Return the floor and whether it is exact; beyond 64 bits any integer beyond them will do."""
-    parts = _PARTS.fullmatch(text)
-    if parts is None:
-        raise ValueError(text)
-    sign, integer, fraction, exponent_sign, exponent = parts.groups("")
+    mantissa, _, exponent = text.lower().partition("e")
+    integer, _, fraction = mantissa.lstrip("-").partition(".")
     digits = (integer + fraction).lstrip("0")
     if not digits:
         return 0, True
+    negative = text[0] == "-"
     # The number is 0.<digits> times ten to the power of `point`.
-    point = len(digits) - len(fraction) + _power(exponent_sign, exponent, len(text))
+    point = len(digits) - len(fraction) + _power(exponent, len(text))
     if point > _MOST_DIGITS:
-        return (-(10**_MOST_DIGITS) if sign else 10**_MOST_DIGITS), False
+        return (-(10**_MOST_DIGITS) if negative else 10**_MOST_DIGITS), False
     whole = int(digits[:point].ljust(point, "0")) if point > 0 else 0
     exact = not digits[max(point, 0) :].strip("0")
-    if not sign:
-        return whole, exact
-    return (-whole if exact else -whole - 1), exact
+    if negative:
+        whole = -whole if exact else -whole - 1
+    return whole, exact
 
 
-def _power(sign: str, exponent: str, length: int) -> int:
-    # No number of this many characters has more digits than that to make up for.
+def _power(exponent: str, length: int) -> int:
+    # A number of this length has too few digits to make up for more.
     most = length + _MOST_DIGITS
-    power = min(int(exponent or "0"), most) if len(exponent) < _MOST_DIGITS else most
-    return -power if sign == "-" else power
+    digits = exponent.lstrip("+-0") or "0"
+    power = min(int(digits), most) if len(digits) < _MOST_DIGITS else most
+    return -power if exponent.startswith("-") else power

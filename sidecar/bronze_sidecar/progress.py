@@ -8,6 +8,7 @@ from typing import TextIO
 from bronze_sidecar.problems import printable
 
 FALLBACK_COLUMNS = 80
+SHORTEST_BAR, LONGEST_BAR = 5, 30
 
 
 class Progress:
@@ -19,11 +20,11 @@ class Progress:
         self._columns = 0
         """How many of the terminal's columns are in use."""
 
-    def show(self, text: str) -> None:
-        """Replace the line."""
+    def show(self, text: str, share: float | None = None) -> None:
+        """Replace the line; how much is done becomes a bar if there is room."""
         if not self.is_shown:
             return
-        text = fit(printable(text), self._width())
+        text = fit(printable(text), share, self._width())
         self._write("\r" + text.ljust(self._columns))
         self._columns = len(text)
 
@@ -32,10 +33,10 @@ class Progress:
         self._clear()
         self._write(printable(text) + "\n")
 
-    def end(self, text: str) -> None:
+    def end(self, text: str, share: float | None = None) -> None:
         """Let the last line stay."""
         if self.is_shown:
-            self.show(text)
+            self.show(text, share)
             self._write("\n")
             self._columns = 0
 
@@ -59,6 +60,11 @@ class Progress:
         return (columns or FALLBACK_COLUMNS) - 1
 
 
-def fit(text: str, columns: int) -> str:
-    """Cut what does not fit."""
-    return text if len(text) <= columns else text[: max(0, columns - 1)] + "…"[: max(0, columns)]
+def fit(text: str, share: float | None, columns: int) -> str:
+    """Put a bar in front if there is room; cut what does not fit."""
+    if len(text) > columns:
+        return text[: max(0, columns - 1)] + "…"[:columns]
+    length = min(LONGEST_BAR, columns - len(text) - len("[] 100%  "))
+    if share is None or length < SHORTEST_BAR:
+        return text
+    return f"[{'#' * int(share * length):.<{length}}] {share:4.0%}  {text}"

@@ -154,7 +154,11 @@ def _meta(texts: Sequence[str], problems: list[Problem]) -> dict[str, str]:
 
 def _context_problems(options: SendOptions, meta: dict[str, str]) -> Iterator[Problem]:
     """Yield what the sidecar would refuse; it says so only of the first thing it finds."""
-    texts = {"source": options.source, "request_id": options.request_id, "session_id": options.session_id}
+    texts: dict[str, Any] = {
+        "source": options.source,
+        "request_id": options.request_id,
+        "session_id": options.session_id,
+    }
     if options.stream_id is not None:
         texts["stream_id"] = options.stream_id
     for name, text in texts.items():
@@ -169,5 +173,5 @@ def _context_problems(options: SendOptions, meta: dict[str, str]) -> Iterator[Pr
             yield Problem("--meta", f"{error.reason}.")
     if (options.tls_cert_file is None) != (options.tls_key_file is None):
         yield Problem("--tls-cert-file and --tls-key-file", "one needs the other.")
-    if options.to.startswith("unix:") and (options.tls or options.tls_ca_file or options.tls_cert_file):
+    if (options.to or "").startswith("unix:") and (options.tls or options.tls_ca_file or options.tls_cert_file):
         yield Problem("--tls", "a unix socket is not encrypted.")

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -99,7 +99,7 @@ class Transfer:
             except PublishError as error:
                 self._error = self._error or error.reason
         self._seconds = time.monotonic() - self._began
-        self._progress.end(self._figures())
+        self._progress.end(self._figures(), self._share())
         if self._error:
             self._progress.note(f"bronze-sidecar: {self._error}")
         if self._signal:
@@ -217,7 +217,7 @@ class Transfer:
             self._note_failure(f"line {self._lines.count}: {error}")
             return True
 
-    async def _blocks(self) -> AsyncIterator[list[bytes]]:
+    async def _blocks(self) -> AsyncGenerator[list[bytes], None]:
         """Yield the lines, which a thread reads ahead, for reading may block."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[list[bytes] | Exception | None] = asyncio.Queue()
@@ -276,7 +276,7 @@ class Transfer:
             if obstacle:
                 self._progress.show(f"waiting for the sidecar at {self._options.to}: {obstacle}")
             else:
-                self._progress.show(self._figures())
+                self._progress.show(self._figures(), self._share())
             if 0 < self._options.timeout < now - since:
                 self._error = (
                     f"gave up: nothing was acknowledged for {self._options.timeout:g} seconds. {obstacle}"
@@ -284,13 +284,16 @@ class Transfer:
                 sending.cancel()
                 return
 
+    def _share(self) -> float | None:
+        """Return how much of the file was read, if that can be known."""
+        return min(1.0, self._lines.bytes_read / self._lines.size) if self._lines.size else None
+
     def _figures(self) -> str:
-        lines, stats = self._lines, self._stats
-        share = f"{min(100, 100 * lines.bytes_read // lines.size)}% read, " if lines.size else ""
+        stats = self._stats
         seconds = time.monotonic() - self._began
         rejected = stats.rejected + stats.failed + self._refused
         return (
-            f"{share}{stats.accepted:,} sent, {stats.acknowledged / seconds:,.0f}/s,"
+            f"{stats.accepted:,} sent, {stats.acknowledged / seconds:,.0f}/s,"
             f" {stats.acknowledged:,} acknowledged, {rejected:,} rejected"
         )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from bronze_client.schema import NormalizedEvent
-from bronze_sidecar import wire
+from bronze_sidecar import timestamps, wire
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping import Mapper, StreamContext
 from google.protobuf import json_format
@@ -174,6 +174,14 @@ def test_what_is_remembered_is_bounded():
     assert len(mapper._frames) <= 4096
     mapper.events(f'{{"type":"trade","exchange":"x","symbol":"{"a" * 5000}"}}'.encode(), 0, b"")
     assert all(len(frame.symbol) < 5000 for frame in mapper._frames.values())
+
+
+def test_seconds_that_are_remembered_are_bounded():
+    for number in range(5000):
+        text = f"2020-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}.000Z"
+        _, decoded = map_one(f'{{"type":"trade","exchange":"x","timestamp":"{text}"}}')
+        assert decoded.trade.event_ts.seconds == 1_577_836_800 + number
+    assert len(timestamps._seconds) <= 4096
 
 
 def test_the_longest_ids():

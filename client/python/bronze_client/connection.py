@@ -129,6 +129,8 @@ class Connection:
             raise (Refused(text) if error.code() in FINAL else Lost(text)) from None
         except DecodeError as error:
             raise Lost(f"The sidecar's answer cannot be read: {error}.") from None
+        except grpc.aio.BaseError as error:
+            raise Lost(f"gRPC has failed: {error!r}.") from None
         finally:
             self.is_open = False
             await channel.close()
@@ -216,7 +218,7 @@ def open_message(options: Options, acknowledged_sequence: int) -> Open:
         origin=f"ORIGIN_{options.origin.upper()}",
         request_id=options.request_id,
         session_id=options.session_id,
-        meta=options.meta or {},
+        meta=options.meta,
     )
     return Open(producer_id=options.producer_id, context=context, acknowledged_sequence=acknowledged_sequence)
 

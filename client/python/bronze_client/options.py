@@ -90,6 +90,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.stream_id is None:
             object.__setattr__(self, "stream_id", unique_id())
+        # A copy, because it is sent again whenever the stream is resumed, and has to be the same then.
+        object.__setattr__(self, "meta", dict(self.meta or {}))
         if problems := [*self._wrong_names(), *self._wrong_limits(), *self._wrong_encryption()]:
             raise ValueError("\n".join(problems))
 

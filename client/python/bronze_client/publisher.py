@@ -33,7 +33,7 @@ class Publisher:
         self._buffer = self._session.buffer
 
     def publish(self, event: Event) -> bool:
-        """Take an event and return at once; False if it, for want of room or a publisher, is dropped.
+        """Take an event and return at once: True if it is accepted, False if it is dropped.
 
         An event is an envelope, its encoded bytes, or a normalized message as mapping, JSON bytes or JSON
         text; what begins with `{` is JSON. It travels later, while the loop runs: code that publishes
