@@ -50,6 +50,11 @@ def _shared(kind: servers.Kind, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield endpoint
 
 
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> servers.Certificates:
+    return servers.make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
 @pytest.fixture
 def start_redis(tmp_path: Path) -> Iterator[Callable[..., servers.RedisServer]]:
     """Return a function that starts a Redis server of the test's own, with more arguments if given."""

@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
+import trustme
+
 HOST = "127.0.0.1"
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
@@ -335,7 +337,50 @@ class RedisCluster:
         return answer
 
 
-# -- TLS in front of a server that has none
+# -- TLS
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files of a private authority, of what it certified, and of another authority."""
+
+    ca_file: Path
+    server_cert_file: Path
+    server_key_file: Path
+    client_cert_file: Path
+    client_key_file: Path
+    other_ca_file: Path
+
+    def server_context(self, *, ask_clients: bool = False) -> ssl.SSLContext:
+        """Return what a TLS server on 127.0.0.1 needs; it may ask clients for certificates."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca_file))
+        context.load_cert_chain(self.server_cert_file, self.server_key_file)
+        context.verify_mode = ssl.CERT_REQUIRED if ask_clients else ssl.CERT_NONE
+        return context
+
+
+def make_certificates(folder: Path) -> Certificates:
+    """Write the files of two new authorities."""
+    authority, other = trustme.CA(), trustme.CA()
+    files = Certificates(
+        ca_file=folder / "ca.pem",
+        server_cert_file=folder / "server.pem",
+        server_key_file=folder / "server.key",
+        client_cert_file=folder / "client.pem",
+        client_key_file=folder / "client.key",
+        other_ca_file=folder / "other-ca.pem",
+    )
+    authority.cert_pem.write_to_path(str(files.ca_file))
+    other.cert_pem.write_to_path(str(files.other_ca_file))
+    server, client = (
+        authority.issue_cert("127.0.0.1", "localhost"),
+        authority.issue_cert("client@example.com"),
+    )
+    server.private_key_pem.write_to_path(str(files.server_key_file))
+    client.private_key_pem.write_to_path(str(files.client_key_file))
+    files.server_cert_file.write_bytes(b"".join(each.bytes() for each in server.cert_chain_pems))
+    files.client_cert_file.write_bytes(b"".join(each.bytes() for each in client.cert_chain_pems))
+    return files
 
 
 @contextlib.asynccontextmanager

@@ -89,7 +89,11 @@ def json_schema() -> dict[str, Any]:
             if each.in_file:
                 entries |= _properties(each)
         if name:
-            properties[name] = _closed(entries) | {"description": f"Options of {title}."}
+            # A back end with nothing below it, its options commented out for one, is off.
+            properties[name] = _closed(entries) | {
+                "type": ["object", "null"],
+                "description": f"Options of {title}.",
+            }
         else:
             properties |= entries
     return {

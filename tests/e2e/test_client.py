@@ -58,7 +58,7 @@ async def test_what_is_no_event_is_told_by_position() -> None:
 
 
 async def test_a_context_that_the_sidecar_refuses_ends_publishing_with_its_reason() -> None:
-    with sidecar() as process, pytest.raises(PublishError, match="INVALID_ARGUMENT.*data_type"):
+    with sidecar() as process, pytest.raises(PublishError, match=r"INVALID_ARGUMENT.*data_type"):
         async with connect(process.address, meta={"data_type": "mine"}) as publisher:
             publisher.publish(MESSAGE)
             with pytest.raises(PublishError, match="1 not acknowledged"):
@@ -76,6 +76,7 @@ async def test_a_killed_sidecar_and_a_new_one_get_everything_between_them() -> N
                 if number in (10_000, 20_000):
                     await asyncio.to_thread(process.kill)
                     await asyncio.to_thread(process.start)
+                    await publisher.flush(LONG)
             await publisher.flush(LONG)
             assert publisher.stats.acknowledged == 30_000
             assert publisher.stats.reconnects == 2
