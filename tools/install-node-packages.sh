@@ -3,7 +3,7 @@
 set -euo pipefail
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
-node_is_new_enough() { node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' 2>/dev/null; }
+node_is_new_enough() { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; }
 
 if ! command -v npm >/dev/null || ! node_is_new_enough; then
   echo "setup: no Node.js 20 or newer on this system; installing one into .cache/node"

@@ -308,14 +308,14 @@ def trade(symbol: str, number: int) -> Event:
         symbol=symbol,
         origin=Origin.ORIGIN_REPLAY,
         meta={"event_id": f"stream:{number}"},
-        trade=Trade(trade_id=f"t-{number}", price=str(number), amount="0.5", side=Side.SIDE_BUY),
+        trade=Trade(trade_id=f"t-{number}", price_str=str(number), qty_str="0.5", side=Side.SIDE_BUY),
     )
     return event(symbol, number, envelope.SerializeToString())
 
 
 def price(stored: Stored) -> int:
     """Return the number of a trade that was stored."""
-    return int(NormalizedEvent.FromString(stored.data).trade.price)
+    return int(NormalizedEvent.FromString(stored.data).trade.price_str)
 
 
 def event(symbol: str, number: int, envelope: bytes, **facts: Any) -> Event:
