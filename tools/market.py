@@ -6,6 +6,7 @@ Prices walk at random; each book is kept, so that snapshots, changes, quotes and
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -345,3 +346,13 @@ class Instrument:
             f'"theta":-{self._draw(900_000, 4)},"rho":0,'
             f'"underlyingIndex":"SYN.{self._terms.symbol.rsplit("-", 2)[0]}",',
         )
+
+
+def main() -> None:
+    """Write so many messages (1,000 if no number is given) to standard output, one a line."""
+    for message in replay(int(sys.argv[1]) if sys.argv[1:] else 1000):
+        sys.stdout.buffer.write(message + b"\n")
+
+
+if __name__ == "__main__":
+    main()

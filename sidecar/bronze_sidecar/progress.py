@@ -17,16 +17,17 @@ class Progress:
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.is_shown = stream is not None and stream.isatty()
-        self._columns = 0
-        """How many of the terminal's columns are in use."""
+        self._shown = ""
+        """What the line holds now."""
 
     def show(self, text: str, share: float | None = None) -> None:
         """Replace the line; how much is done becomes a bar if there is room."""
         if not self.is_shown:
             return
         text = fit(printable(text), share, self._width())
-        self._write("\r" + text.ljust(self._columns))
-        self._columns = len(text)
+        if text != self._shown:
+            self._write("\r" + text.ljust(len(self._shown)))
+            self._shown = text
 
     def note(self, text: str) -> None:
         """Write a line that stays; the next one begins below it."""
@@ -38,12 +39,12 @@ class Progress:
         if self.is_shown:
             self.show(text, share)
             self._write("\n")
-            self._columns = 0
+            self._shown = ""
 
     def _clear(self) -> None:
-        if self._columns:
-            self._write("\r" + " " * self._columns + "\r")
-            self._columns = 0
+        if self._shown:
+            self._write("\r" + " " * len(self._shown) + "\r")
+            self._shown = ""
 
     def _write(self, text: str) -> None:
         if self._stream is not None:

@@ -293,7 +293,7 @@ class Transfer:
         seconds = time.monotonic() - self._began
         rejected = stats.rejected + stats.failed + self._refused
         return (
-            f"{stats.accepted:,} sent, {stats.acknowledged / seconds:,.0f}/s,"
+            f"{stats.accepted:,} messages, {stats.acknowledged / seconds:,.0f}/s,"
             f" {stats.acknowledged:,} acknowledged, {rejected:,} rejected"
         )
 
