@@ -122,7 +122,8 @@ def _legality_faults(template: Template) -> list[Fault]:
         return [
             Fault(
                 f"'{shorten(template.text)}' leaves {max(0, template.room)} characters for each value;"
-                f" a {target.noun} has at most {target.limit}, and a value needs {target.shortest_value_room}.",
+                f" a {target.noun} has at most {target.limit}, and a value needs"
+                f" {target.shortest_value_room}.",
                 "Shorten the text or use fewer placeholders.",
             )
         ]

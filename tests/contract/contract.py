@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 
 import pytest
 from bronze_client.schema import NormalizedEvent, Origin, Side, Trade
-from configurations import backend_of
-from servers import NativeServer
-
 from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.event import Event
 from bronze_sidecar.routes import Route
 from bronze_sidecar.sinks.base import Backend, Failed, Record, Sink
+from configurations import backend_of
+from servers import NativeServer
 
 
 @dataclass(frozen=True)
@@ -394,6 +393,6 @@ def open_sockets() -> int:
 async def becomes(value: Callable[[], int], wanted: int) -> None:
     """Wait until a value is the one that is wanted."""
     deadline = time.monotonic() + 5
-    while value() != wanted and time.monotonic() < deadline:
+    while value() != wanted and time.monotonic() < deadline:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     assert value() == wanted

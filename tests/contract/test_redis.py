@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis.asyncio
+import redis.exceptions
+from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
+from bronze_sidecar.routes import Route
+from bronze_sidecar.sinks import redis_connection
+from bronze_sidecar.sinks.base import Backend, Failed, Sink
 from configurations import backend_of
 from contract.contract import (
     Peer,
     SinkContract,
     Stored,
+    becomes,
     event,
     headed_event,
     price,
@@ -22,11 +31,6 @@ from contract.contract import (
     write_all,
 )
 from servers import Certificates, Endpoint, RedisCluster, RedisServer, tls_proxy
-
-from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks import redis_connection
-from bronze_sidecar.sinks.base import Backend, Failed
 
 pytestmark = pytest.mark.servers
 
@@ -104,7 +108,7 @@ class TestRedis(SinkContract):
 
     @pytest.fixture
     def password_peer(self, start_redis: StartRedis) -> Peer:
-        server = start_redis("--user", "writer on >correct-horse ~* +@all")
+        server = start_redis("--user", "writer", "on", ">correct-horse", "~*", "+@all")
         return peer_at(
             server.url,
             (*reach(server.port), "--redis-username=writer", "--redis-password=correct-horse"),
@@ -123,3 +127,365 @@ class TestRedis(SinkContract):
                 wrong_flags=(*encrypted, f"--redis-tls-ca-file={certificates.other_ca_file}"),
                 options=("--redis-tls-ca-file",),
             )
+
+
+# -- what is Redis' own
+
+
+def backend_at(port: int, prefix: str, *more: str) -> Backend:
+    backend: Backend = backend_of(*reach(port), *addressing(prefix), *more)
+    return backend
+
+
+async def write_once(backend: Backend, *events: Any) -> list[Failed]:
+    async with backend.open(Route(backend)) as sink:
+        return list(await sink.write(records(backend, events)))
+
+
+async def prices(url: str, key: str) -> list[int]:
+    async with client(url) as connected:
+        return [price(each) for each in await read_stream(connected, key)]
+
+
+async def refusal(backend: Backend) -> Permanent | Transient:
+    with pytest.raises((Permanent, Transient)) as caught:
+        async with backend.open(Route(backend)):
+            pass
+    return caught.value
+
+
+async def test_entries_are_those_that_the_library_would_write(redis_server: Endpoint) -> None:
+    backend = backend_at(redis_server.port, "reference", "--redis-static-headers=env:prod,région:Île")
+    route = Route(backend)
+    events = [
+        headed_event(),
+        event("BTC-USDT", 1, b"", data_type="", meta={}),
+        event("BTC-USDT", 2, b"\0\r\n", meta={"a": "", "": "b", "é\r\n": "$5"}),
+        event("BTC-USDT", 3, b"x" * 100_000, id="é" * 300, meta={str(n): "v" * n for n in range(300)}),
+    ]
+    async with client(redis_server.url) as connected:
+        await connected.delete("reference.BTC-USDT", "plain")
+        for each in events:
+            await connected.xadd("plain", {"data": each.envelope, **dict(route.headers(each))})
+        assert not await write_once(backend, *events)
+        plain, ours = await connected.xrange("plain"), await connected.xrange("reference.BTC-USDT")
+    assert [fields for _, fields in ours] == [fields for _, fields in plain]
+
+
+async def test_an_entry_with_thousands_of_meta_entries_fails_alone(start_redis: StartRedis) -> None:
+    server = start_redis()
+    backend = backend_at(server.port, "meta")
+    most, more = ({str(number): "v" for number in range(count)} for count in (3000, 3001))
+    failures = await write_once(
+        backend, event("A", 1, b"1", meta=most), event("A", 2, b"2", meta=more), event("A", 3, b"3")
+    )
+    assert [(place, type(error)) for place, error in failures] == [(1, Permanent)]
+    async with client(server.url) as connected:
+        assert [each.data for each in await read_stream(connected, "meta.A")] == [b"1", b"3"]
+
+
+async def test_trims_streams(start_redis: StartRedis) -> None:
+    server = start_redis()
+    backend = backend_at(server.port, "trimmed", "--redis-maxlen=1000")
+    assert not await write_once(backend, *(trade("A", number) for number in range(5000)))
+    kept = await prices(server.url, "trimmed.A")
+    # The server drops whole nodes of a hundred entries.
+    assert 1000 <= len(kept) <= 1100
+    assert kept == list(range(5000 - len(kept), 5000))
+
+
+async def test_writes_to_a_database(start_redis: StartRedis) -> None:
+    server = start_redis()
+    assert not await write_once(backend_at(server.port, "db", "--redis-db=3"), trade("A", 1))
+    by_url: Backend = backend_of(f"--redis-url={server.url}/4", *addressing("db"))
+    assert not await write_once(by_url, trade("A", 2))
+    assert await prices(f"{server.url}/3", "db.A") == [1]
+    assert await prices(f"{server.url}/4", "db.A") == [2]
+    assert await prices(server.url, "db.A") == []
+
+
+async def test_a_database_that_is_not_there(start_redis: StartRedis) -> None:
+    server = start_redis()
+    error = await refusal(backend_at(server.port, "db", "--redis-db=99"))
+    assert isinstance(error, Permanent)
+    assert "database 99 of --redis-db" in str(error)
+    error = await refusal(backend_of(f"--redis-url={server.url}/99", *addressing("db")))
+    assert isinstance(error, Permanent)
+    assert "database 99 of --redis-url" in str(error)
+
+
+async def test_a_password_that_was_not_given(start_redis: StartRedis) -> None:
+    server = start_redis("--requirepass", "correct-horse")
+    error = await refusal(backend_at(server.port, "login"))
+    assert isinstance(error, Permanent)
+    assert "--redis-password" in str(error)
+
+
+async def test_credentials_in_the_url(start_redis: StartRedis) -> None:
+    server = start_redis("--user", "writer", "on", ">p@ss/word", "~*", "+@all")
+    right = f"--redis-url=redis://writer:p%40ss%2Fword@127.0.0.1:{server.port}"
+    assert not await write_once(backend_of(right, *addressing("login")), trade("A", 1))
+    wrong = f"--redis-url=redis://writer:battery-staple@127.0.0.1:{server.port}"
+    error = await refusal(backend_of(wrong, *addressing("login")))
+    assert isinstance(error, Permanent)
+    assert "--redis-url" in str(error)
+    assert "battery-staple" not in str(error)
+
+
+# -- access control lists
+
+
+async def test_a_user_who_may_write_to_some_keys_alone(start_redis: StartRedis) -> None:
+    server = start_redis("--user", "writer", "on", ">secret", "~acl.A", "~acl.C", "+@all")
+    login = ("--redis-username=writer", "--redis-password=secret")
+    events = [trade("ABC"[number % 3], number) for number in range(9)]
+    failures = await write_once(backend_at(server.port, "acl", *login), *events)
+    assert [(place, type(error)) for place, error in failures] == [
+        (1, Permanent),
+        (4, Permanent),
+        (7, Permanent),
+    ]
+    assert "'acl.B'" in str(failures[0].error)
+    assert await prices(server.url, "acl.A") == [0, 3, 6]
+    assert await prices(server.url, "acl.B") == []
+    assert await prices(server.url, "acl.C") == [2, 5, 8]
+
+
+async def test_a_user_who_may_do_nothing_but_add(start_redis: StartRedis) -> None:
+    server = start_redis("--user", "writer", "on", ">secret", "~acl.A", "~acl.C", "-@all", "+xadd")
+    login = ("--redis-username=writer", "--redis-password=secret", "--redis-static-headers=env:prod")
+    backend = backend_at(server.port, "acl", *login)
+    events = [trade("ABC"[number % 3], number) for number in range(300)]
+    async with backend.open(Route(backend)) as sink:
+        await sink.ping()
+        failures = await sink.write(records(backend, events))
+        assert not await sink.write(records(backend, [headed_event()])[:0])
+    assert [place for place, _ in failures] == list(range(1, 300, 3))
+    assert {type(error) for _, error in failures} == {Permanent}
+    assert "'acl.B'" in str(failures[0].error)
+    assert await prices(server.url, "acl.A") == list(range(0, 300, 3))
+    assert await prices(server.url, "acl.C") == list(range(2, 300, 3))
+    async with client(server.url) as connected:
+        first = (await read_stream(connected, "acl.A"))[0]
+    assert first.headers == {
+        "payloadCase": "trade",
+        "dataType": "trade",
+        "env": "prod",
+        "eventId": "stream:0",
+    }
+
+
+async def test_a_user_who_may_run_scripts_no_more(start_redis: StartRedis) -> None:
+    server = start_redis("--user", "writer", "on", ">secret", "~*", "+@all")
+    login = ("--redis-username=writer", "--redis-password=secret")
+    backend = backend_at(server.port, "acl", *login)
+    async with backend.open(Route(backend)) as sink, client(server.url) as connected:
+        await connected.execute_command("ACL", "SETUSER", "writer", "-@scripting")
+        with pytest.raises(Disconnected):
+            await sink.write(records(backend, [trade("A", 1), trade("B", 2)]))
+    assert not await write_once(backend, trade("A", 1), trade("B", 2))
+    assert await prices(server.url, "acl.A") == [1]
+
+
+async def test_an_oversized_record_where_the_limit_is_not_told(start_redis: StartRedis) -> None:
+    server = start_redis(
+        *("--proto-max-bulk-len", "1mb", "--user", "writer", "on", ">secret", "~*", "+@all", "-config")
+    )
+    login = ("--redis-username=writer", "--redis-password=secret")
+    backend = backend_at(server.port, "large", *login)
+    events = [trade("A", 0), event("A", 1, b"x" * (1024 * 1024 + 1)), trade("A", 2), trade("B", 3)]
+    errors = await write_all(backend, records(backend, events))
+    assert {place: type(error) for place, error in errors.items()} == {1: Permanent}
+    assert await prices(server.url, "large.A") == [0, 2]
+    assert await prices(server.url, "large.B") == [3]
+
+
+# -- keys and servers that take no entries
+
+
+async def test_a_key_of_another_type_stops_its_own_records_alone(start_redis: StartRedis) -> None:
+    server = start_redis()
+    backend = backend_at(server.port, "types")
+    async with client(server.url) as connected:
+        await connected.set("types.B", "no stream")
+    events = [trade(symbol, number) for number, symbol in enumerate("ABABCA")]
+    failures = await write_once(backend, *events)
+    assert [(place, type(error)) for place, error in failures] == [(1, Permanent), (3, Permanent)]
+    assert "stream 'types.B': WRONGTYPE" in str(failures[0].error)
+    assert await prices(server.url, "types.A") == [0, 2, 5]
+    assert await prices(server.url, "types.C") == [4]
+
+
+async def test_entries_behind_a_failed_one_of_their_key_are_not_tried(start_redis: StartRedis) -> None:
+    server = start_redis()
+    backend = backend_at(server.port, "full")
+    async with client(server.url) as connected, backend.open(Route(backend)) as sink:
+        # The one way to make a healthy server refuse an entry for a while.
+        await connected.xadd("full.B", {"data": trade("B", 0).envelope}, id=f"{2**64 - 1}-{2**64 - 1}")
+        batch = records(backend, [trade(symbol, number) for number, symbol in enumerate("ABABCB")])
+        failures = await sink.write(batch)
+        assert [(place, type(error)) for place, error in failures] == [
+            (1, Transient),
+            (3, NotTried),
+            (5, NotTried),
+        ]
+        await connected.delete("full.B")
+        assert not await sink.write([batch[place] for place, _ in failures])
+    assert await prices(server.url, "full.A") == [0, 2]
+    assert await prices(server.url, "full.B") == [1, 3, 5]
+    assert await prices(server.url, "full.C") == [4]
+
+
+async def test_a_server_without_memory_takes_entries_when_there_is_some(start_redis: StartRedis) -> None:
+    server = start_redis("--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
+    backend = backend_at(server.port, "memory")
+    async with client(server.url) as connected, backend.open(Route(backend)) as sink:
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            while True:
+                await connected.xadd("filler", {"data": b"x" * 100_000})
+        batch = records(backend, [trade("A", 1), trade("B", 2)])
+        with pytest.raises(Transient, match="OOM") as caught:
+            await sink.write(batch)
+        assert not isinstance(caught.value, Disconnected)
+        await connected.delete("filler")
+        assert not await sink.write(batch)
+    assert await prices(server.url, "memory.A") == [1]
+
+
+async def test_a_server_that_forgot_the_script(start_redis: StartRedis) -> None:
+    server = start_redis()
+    backend = backend_at(server.port, "script")
+    async with client(server.url) as connected, backend.open(Route(backend)) as sink:
+        assert not await sink.write(records(backend, [trade("A", 1)]))
+        await connected.script_flush()
+        assert not await sink.write(records(backend, [trade("A", 2)]))
+        assert not await sink.write(records(backend, [trade("A", 3)]))
+    assert await prices(server.url, "script.A") == [1, 2, 3]
+
+
+async def test_a_replica_takes_no_writes(start_redis: StartRedis) -> None:
+    first = start_redis()
+    second = start_redis("--replicaof", "127.0.0.1", str(first.port))
+    error = await refusal(backend_at(second.port, "replica"))
+    assert isinstance(error, Transient)
+    assert "replica" in str(error)
+    backend = backend_at(first.port, "replica")
+    async with client(first.url) as connected, backend.open(Route(backend)) as sink:
+        await connected.replicaof("127.0.0.1", second.port)
+        with pytest.raises(Disconnected, match="READONLY"):
+            await sink.write(records(backend, [trade("A", 1), trade("B", 2)]))
+
+
+# -- TLS
+
+
+async def test_shows_its_certificate(redis_server: Endpoint, certificates: Certificates) -> None:
+    async with tls_proxy(redis_server.port, certificates.server_context(ask_clients=True)) as port:
+        encrypted = ("--redis-tls", f"--redis-tls-ca-file={certificates.ca_file}")
+        own = (
+            f"--redis-tls-cert-file={certificates.client_cert_file}",
+            f"--redis-tls-key-file={certificates.client_key_file}",
+        )
+        assert not await write_once(backend_at(port, "mutual", *encrypted, *own), trade("A", 1))
+        error = await refusal(backend_at(port, "mutual", *encrypted))
+        assert isinstance(error, Transient)
+
+
+async def test_a_url_asks_for_tls(redis_server: Endpoint, certificates: Certificates) -> None:
+    async with tls_proxy(redis_server.port, certificates.server_context()) as port:
+        flags = (f"--redis-url=rediss://localhost:{port}", f"--redis-tls-ca-file={certificates.ca_file}")
+        assert not await write_once(backend_of(*flags, *addressing("rediss")), trade("A", 1))
+
+
+async def test_tls_to_a_server_without(redis_server: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_connection, "CONNECT_SECONDS", 1.0)
+    error = await refusal(backend_at(redis_server.port, "tls", "--redis-tls"))
+    assert isinstance(error, Transient)
+    assert "--redis-tls" in str(error)
+
+
+async def test_a_file_that_holds_no_certificates(redis_server: Endpoint, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing of use")
+    flags = ("--redis-tls", f"--redis-tls-ca-file={tmp_path / 'ca.pem'}")
+    error = await refusal(backend_at(redis_server.port, "tls", *flags))
+    assert isinstance(error, Permanent)
+    assert "--redis-tls-ca-file" in str(error)
+
+
+# -- clusters
+
+
+async def cluster_prices(url: str, key: str) -> list[int]:
+    connected = redis.asyncio.RedisCluster.from_url(url, protocol=2)
+    try:
+        return [price(each) for each in await read_stream(connected, key)]
+    finally:
+        await connected.aclose()
+
+
+async def test_writes_to_a_cluster(start_redis_cluster: Callable[..., RedisCluster]) -> None:
+    cluster = start_redis_cluster("--cluster-require-full-coverage", "no")
+    backend: Backend = backend_of(f"--redis-url={cluster.url}", *addressing("cluster"))
+    symbols = [f"S{number}" for number in range(30)]
+    async with backend.open(Route(backend)) as sink:
+        await sink.ping()
+        for first in range(0, 3000, 1000):
+            events = [trade(symbols[number % 30], number) for number in range(first, first + 1000)]
+            assert not await sink.write(records(backend, events))
+        for first, symbol in enumerate(symbols):
+            assert await cluster_prices(cluster.url, f"cluster.{symbol}") == list(range(first, 3000, 30))
+
+        await a_slot_moves(cluster, sink, backend)
+        await a_node_fails(cluster, sink, backend)
+    await becomes(lambda: len(asyncio.all_tasks()), 1)
+
+
+async def a_slot_moves(cluster: RedisCluster, sink: Sink, backend: Backend) -> None:
+    """Entries follow a slot, while it moves (ASK) and afterwards (MOVED)."""
+    async with client(cluster.nodes[0].url) as first, client(cluster.nodes[1].url) as second:
+        symbol, slot = await a_symbol_within(first, range(5461))
+        ids = [(await each.execute_command("CLUSTER", "MYID")).decode() for each in (first, second)]
+        await second.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+        await first.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+        assert not await sink.write(records(backend, [trade(symbol, 1), trade("S1", 3000)]))
+        await second.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+        await first.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+        assert not await sink.write(records(backend, [trade(symbol, 2), trade("S1", 3001)]))
+        assert [price(each) for each in await read_stream(second, f"cluster.{symbol}")] == [1, 2]
+
+
+async def a_node_fails(cluster: RedisCluster, sink: Sink, backend: Backend) -> None:
+    """The entries of other nodes are stored; those of the failed one when it is back."""
+    async with client(cluster.nodes[0].url) as first:
+        here, _ = await a_symbol_within(first, range(5461))
+        there, _ = await a_symbol_within(first, range(10923, 16384))
+    cluster.nodes[2].kill()
+    batch = records(backend, [trade(here, 1), trade(there, 2), trade(here, 3), trade(there, 4)])
+    failures = await sink.write(batch)
+    assert [(place, type(error)) for place, error in failures] == [(1, Disconnected), (3, Disconnected)]
+    cluster.nodes[2].start()
+    again = [batch[place] for place, _ in failures]
+    async with asyncio.timeout(20):
+        while again:
+            try:
+                again = [again[place] for place, _ in await sink.write(again)]
+            except Transient:
+                await asyncio.sleep(0.1)
+    assert await cluster_prices(cluster.url, f"cluster.{there}") == [2, 4]
+
+
+async def a_symbol_within(connected: Any, slots: range) -> tuple[str, int]:
+    """Return a symbol that was not used yet, whose stream lies in one of the slots."""
+    for number in itertools.count():
+        symbol = f"{slots.start}-{uuid.uuid4().hex}-{number}"
+        slot = await connected.execute_command("CLUSTER", "KEYSLOT", f"cluster.{symbol}")
+        if slot in slots:
+            return symbol, slot
+    raise AssertionError
+
+
+async def test_a_cluster_has_one_database(start_redis_cluster: Callable[..., RedisCluster]) -> None:
+    cluster = start_redis_cluster("--cluster-databases", "4")
+    error = await refusal(backend_of(f"--redis-url={cluster.url}", *addressing("db"), "--redis-db=1"))
+    assert isinstance(error, Permanent)
+    assert "--redis-db" in str(error)

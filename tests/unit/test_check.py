@@ -72,7 +72,9 @@ def test_several_back_ends_are_shown_one_after_the_other(routes):
 
 
 def test_the_route_of_a_kafka_record_is_shown(routes):
-    row = routes(*KAFKA, "--kafka-topic-routing=bookChange:b.{{symbol}}", "--kafka-static-headers=env:prod")[1]
+    row = routes(*KAFKA, "--kafka-topic-routing=bookChange:b.{{symbol}}", "--kafka-static-headers=env:prod")[
+        1
+    ]
     assert row == {
         "backend": "kafka",
         "payloadCase": "bookChange",
@@ -137,7 +139,9 @@ def test_a_sample_has_the_data_type_of_its_case():
 # As a table
 
 
-@pytest.mark.parametrize(("group", "noun"), [("kafka", "headers"), ("redis", "fields"), ("sqs", "attributes")])
+@pytest.mark.parametrize(
+    ("group", "noun"), [("kafka", "headers"), ("redis", "fields"), ("sqs", "attributes")]
+)
 def test_the_table_has_a_title_a_heading_and_a_row_for_each_case(group, noun, shown):
     lines = shown(*MINIMAL[group]).splitlines()
     assert lines[0].lower() == group

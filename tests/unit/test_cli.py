@@ -43,8 +43,10 @@ def test_two_problems_of_different_back_ends_are_listed_and_end_with_status_2():
     assert result.stderr.decode().splitlines() == [
         "bronze-sidecar: 2 problems in the configuration",
         "  --kafka-topic-routing: 'bookchnge' is no payload case. Did you mean 'bookChange'?",
-        "  --nats-subject: NATS is half configured: its servers are missing."
-        " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file).",
+        (
+            "  --nats-subject: NATS is half configured: its servers are missing."
+            " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file)."
+        ),
     ]
 
 
@@ -82,9 +84,7 @@ def test_a_reader_that_stops_early_is_no_error(command):
 
 def test_the_schema_may_be_piped_to_head():
     result = subprocess.run(
-        f"set -o pipefail; {PROGRAM} schema | head -1",
-        shell=True,
-        executable="/bin/bash",
+        ["bash", "-c", f"set -o pipefail; {PROGRAM} schema | head -1"],
         capture_output=True,
         check=False,
         timeout=60,
@@ -98,7 +98,9 @@ def test_an_event_may_come_from_standard_input():
 
 
 def test_the_program_may_be_run_as_a_module():
-    result = subprocess.run([sys.executable, "-m", "bronze_sidecar", "chek"], capture_output=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-m", "bronze_sidecar", "chek"], capture_output=True, check=False
+    )
     assert (result.returncode, result.stdout) == (2, b"")
     assert result.stderr == b"bronze-sidecar: no command 'chek'. Did you mean 'check'?\n"
 
@@ -119,7 +121,9 @@ def refused(capsys):
     return refuse
 
 
-@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"], ["check", "--help"], ["schema", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["-h"], ["--help"], ["help"], ["check", "--help"], ["schema", "--help"]]
+)
 def test_help_is_printed(arguments, capsys):
     assert main(arguments) == 0
     output = capsys.readouterr()
@@ -237,8 +241,8 @@ def test_secrets_leave_the_command_line_for_the_environment(monkeypatch):
         monkeypatch, *REDIS, "--redis-password", "--p4ss", "--redis-tls", "--kafka-sasl-password=k"
     )
     assert program[1:] == ["-m", "bronze_sidecar", "run", *REDIS, "--redis-tls"]
-    assert environment["SIDECAR_REDIS_PASSWORD"] == "--p4ss"
-    assert environment["SIDECAR_KAFKA_SASL_PASSWORD"] == "k"
+    assert environment["SIDECAR_REDIS_PASSWORD"] == "--p4ss"  # noqa: S105 - of a test
+    assert environment["SIDECAR_KAFKA_SASL_PASSWORD"] == "k"  # noqa: S105 - of a test
 
 
 def test_without_secrets_nothing_is_started_anew(monkeypatch):
@@ -248,5 +252,5 @@ def test_without_secrets_nothing_is_started_anew(monkeypatch):
 def test_a_secret_by_flag_beats_its_file_by_variable_also_when_started_anew(monkeypatch):
     monkeypatch.setenv("SIDECAR_REDIS_PASSWORD_FILE", "/no/such")
     ((_, _, environment),) = started_anew(monkeypatch, *REDIS, "--redis-password=p")
-    assert environment["SIDECAR_REDIS_PASSWORD"] == "p"
+    assert environment["SIDECAR_REDIS_PASSWORD"] == "p"  # noqa: S105 - of a test
     assert "SIDECAR_REDIS_PASSWORD_FILE" not in environment

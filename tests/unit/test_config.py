@@ -79,7 +79,8 @@ def test_a_back_end_may_be_given_by_several_sources(file):
 def test_a_secret_file_by_flag_beats_the_secret_by_variable(tmp_path):
     (tmp_path / "secret").write_text("from-file")
     flags = [*REDIS, f"--redis-password-file={tmp_path}/secret"]
-    assert backend_of(*flags, environ={"SIDECAR_REDIS_PASSWORD": "from-variable"}).password == "from-file"  # noqa: S105
+    backend = backend_of(*flags, environ={"SIDECAR_REDIS_PASSWORD": "from-variable"})
+    assert backend.password == "from-file"  # noqa: S105 - of a test
 
 
 def test_a_switch_that_is_on_can_be_turned_off(file):
@@ -153,7 +154,7 @@ def test_a_value_may_hold_an_equals_sign():
 
 
 def test_a_secret_may_begin_with_dashes():
-    assert backend_of(*REDIS, "--redis-password", "--p4ss").password == "--p4ss"  # noqa: S105
+    assert backend_of(*REDIS, "--redis-password", "--p4ss").password == "--p4ss"  # noqa: S105 - of a test
 
 
 def test_listen_may_be_given_several_times():
@@ -261,7 +262,7 @@ def test_a_choice_may_have_capitals():
 
 def test_a_secret_in_a_file_loses_one_newline_and_keeps_its_spaces(tmp_path):
     (tmp_path / "secret").write_bytes(b" a b \n\r\n")
-    assert with_minimum(f"--redis-password-file={tmp_path}/secret").password == " a b \n"
+    assert with_minimum(f"--redis-password-file={tmp_path}/secret").password == " a b \n"  # noqa: S105 - of a test
 
 
 def test_an_empty_prefix_turns_meta_fields_off():

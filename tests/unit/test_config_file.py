@@ -18,8 +18,10 @@ def file(tmp_path):
 def test_a_wrong_value_is_reported_with_its_line_and_key(file):
     assert file.problems("# options\nlog_level: loud\n\nkafka:\n  brokers: a:1\n  topic: a b\n") == [
         "sidecar.yaml:2: log_level: 'loud' is none of the choices. Valid are debug, info, warning, error.",
-        "sidecar.yaml:6: kafka.topic: 'a b' is no Kafka topic: it contains ' ';"
-        " allowed are letters, digits, '.', '_' and '-'.",
+        (
+            "sidecar.yaml:6: kafka.topic: 'a b' is no Kafka topic: it contains ' ';"
+            " allowed are letters, digits, '.', '_' and '-'."
+        ),
     ]
 
 
@@ -47,8 +49,10 @@ def test_the_file_cannot_name_another_file(file):
 
 def test_a_half_configured_back_end_is_reported_at_what_is_given(file):
     assert file.problems("nats:\n  subject: x") == [
-        "sidecar.yaml:2: nats.subject: NATS is half configured: its servers are missing."
-        " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file)."
+        (
+            "sidecar.yaml:2: nats.subject: NATS is half configured: its servers are missing."
+            " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file)."
+        )
     ]
 
 
@@ -191,7 +195,8 @@ def test_a_tag_is_refused(file):
 
 
 def test_a_value_that_begins_with_an_exclamation_mark_may_stand_in_quotes(file):
-    assert file.load("redis: {host: h, stream: s, password: '!p'}").backends[0].password == "!p"  # noqa: S105
+    backend = file.load("redis: {host: h, stream: s, password: '!p'}").backends[0]
+    assert backend.password == "!p"  # noqa: S105 - of a test
 
 
 def test_an_escaped_surrogate_is_not_utf8(file):
@@ -207,12 +212,14 @@ def test_a_merge_key_is_refused(file):
 
 def test_a_mapping_that_holds_itself_is_refused(file):
     assert file.problems("&a\nkafka: *a\n") == [
-        "sidecar.yaml:2: kafka.kafka: no such option."
-        " Valid are brokers, topic, topic_routing, topic_template, key_template, include_payloads,"
-        " static_headers, meta_headers_prefix, client_id, ssl, ssl_ca_file, ssl_cert_file, ssl_key_file,"
-        " sasl_mechanism, sasl_username, sasl_password, sasl_password_file, compression, acks, idempotent,"
-        " schema_registry_url, schema_registry_auth_username, schema_registry_auth_password,"
-        " schema_registry_auth_password_file, max_batch_size, max_batch_delay_ms."
+        (
+            "sidecar.yaml:2: kafka.kafka: no such option."
+            " Valid are brokers, topic, topic_routing, topic_template, key_template, include_payloads,"
+            " static_headers, meta_headers_prefix, client_id, ssl, ssl_ca_file, ssl_cert_file,"
+            " ssl_key_file, sasl_mechanism, sasl_username, sasl_password, sasl_password_file, compression, acks, idempotent,"
+            " schema_registry_url, schema_registry_auth_username, schema_registry_auth_password,"
+            " schema_registry_auth_password_file, max_batch_size, max_batch_delay_ms."
+        )
     ]
 
 

@@ -32,8 +32,10 @@ def test_all_problems_are_reported_together():
         "SIDECAR_KAFKA_TOPICS: no such option. Did you mean SIDECAR_KAFKA_TOPIC?",
         "SIDECAR_GRACE_SECONDS: 'soon' is no number in its range. It is a number from 0 to 3600.",
         "--kafka-topic-routing: 'bookchnge' is no payload case. Did you mean 'bookChange'?",
-        "--nats-subject: NATS is half configured: its servers are missing."
-        " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file).",
+        (
+            "--nats-subject: NATS is half configured: its servers are missing."
+            " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file)."
+        ),
     ]
 
 
@@ -73,7 +75,9 @@ def test_a_problem_is_one_line_without_control_characters():
 
 
 def test_an_unknown_flag_is_named_with_the_nearest():
-    assert problems_of("--kafka-broker=a:1") == ["--kafka-broker: no such option. Did you mean --kafka-brokers?"]
+    assert problems_of("--kafka-broker=a:1") == [
+        "--kafka-broker: no such option. Did you mean --kafka-brokers?"
+    ]
 
 
 def test_an_unknown_flag_takes_its_value_with_it():
@@ -113,7 +117,9 @@ def test_a_mistyped_flag_is_not_taken_for_a_value():
 
 
 def test_a_flag_given_twice_is_refused():
-    assert problems_of("--log-level=info", "--log-level=debug") == ["--log-level: is given twice. Give it once."]
+    assert problems_of("--log-level=info", "--log-level=debug") == [
+        "--log-level: is given twice. Give it once."
+    ]
 
 
 def test_a_secret_and_its_file_are_refused_together(tmp_path):
@@ -131,9 +137,11 @@ def test_an_unknown_variable_is_named_with_the_nearest():
 
 def test_a_redis_port_that_kubernetes_set_is_explained():
     assert problems_of(*REDIS, environ={"SIDECAR_REDIS_PORT": "tcp://10.0.0.1:6379"}) == [
-        "SIDECAR_REDIS_PORT: 'tcp://10.0.0.1:6379' is no number in its range."
-        " It is a whole number from 1 to 65535."
-        " Kubernetes sets such a variable for a Service; set enableServiceLinks: false."
+        (
+            "SIDECAR_REDIS_PORT: 'tcp://10.0.0.1:6379' is no number in its range."
+            " It is a whole number from 1 to 65535."
+            " Kubernetes sets such a variable for a Service; set enableServiceLinks: false."
+        )
     ]
 
 
@@ -145,59 +153,81 @@ def test_a_redis_port_that_kubernetes_set_is_explained():
     [
         (
             "--kafka-brokers=a:1",
-            "Kafka is half configured: its topic is missing."
-            " Add --kafka-topic (SIDECAR_KAFKA_TOPIC, or kafka.topic in the file).",
+            (
+                "Kafka is half configured: its topic is missing."
+                " Add --kafka-topic (SIDECAR_KAFKA_TOPIC, or kafka.topic in the file)."
+            ),
         ),
         (
             "--kafka-topic=t",
-            "Kafka is half configured: its brokers are missing."
-            " Add --kafka-brokers (SIDECAR_KAFKA_BROKERS, or kafka.brokers in the file).",
+            (
+                "Kafka is half configured: its brokers are missing."
+                " Add --kafka-brokers (SIDECAR_KAFKA_BROKERS, or kafka.brokers in the file)."
+            ),
         ),
         (
             "--kafka-acks=all",
-            "Kafka is half configured: its brokers and topic are missing."
-            " Add --kafka-brokers (SIDECAR_KAFKA_BROKERS, or kafka.brokers in the file),"
-            " --kafka-topic (SIDECAR_KAFKA_TOPIC, or kafka.topic in the file).",
+            (
+                "Kafka is half configured: its brokers and topic are missing."
+                " Add --kafka-brokers (SIDECAR_KAFKA_BROKERS, or kafka.brokers in the file),"
+                " --kafka-topic (SIDECAR_KAFKA_TOPIC, or kafka.topic in the file)."
+            ),
         ),
         (
             "--nats-servers=a:1",
-            "NATS is half configured: its subject is missing."
-            " Add --nats-subject (SIDECAR_NATS_SUBJECT, or nats.subject in the file).",
+            (
+                "NATS is half configured: its subject is missing."
+                " Add --nats-subject (SIDECAR_NATS_SUBJECT, or nats.subject in the file)."
+            ),
         ),
         (
             "--kinesis-stream=s",
-            "Kinesis is half configured: its region is missing."
-            " Add --kinesis-region (SIDECAR_KINESIS_REGION, or kinesis.region in the file).",
+            (
+                "Kinesis is half configured: its region is missing."
+                " Add --kinesis-region (SIDECAR_KINESIS_REGION, or kinesis.region in the file)."
+            ),
         ),
         (
             "--kinesis-region=eu-west-1",
-            "Kinesis is half configured: its stream is missing."
-            " Add --kinesis-stream (SIDECAR_KINESIS_STREAM, or kinesis.stream in the file).",
+            (
+                "Kinesis is half configured: its stream is missing."
+                " Add --kinesis-stream (SIDECAR_KINESIS_STREAM, or kinesis.stream in the file)."
+            ),
         ),
         (
             "--redis-stream=s",
-            "Redis is half configured: its host is missing."
-            " Add --redis-host (SIDECAR_REDIS_HOST, or redis.host in the file) or --redis-url.",
+            (
+                "Redis is half configured: its host is missing."
+                " Add --redis-host (SIDECAR_REDIS_HOST, or redis.host in the file) or --redis-url."
+            ),
         ),
         (
             "--redis-host=h",
-            "Redis is half configured: its stream is missing."
-            " Add --redis-stream (SIDECAR_REDIS_STREAM, or redis.stream in the file).",
+            (
+                "Redis is half configured: its stream is missing."
+                " Add --redis-stream (SIDECAR_REDIS_STREAM, or redis.stream in the file)."
+            ),
         ),
         (
             "--redis-url=redis://h",
-            "Redis is half configured: its stream is missing."
-            " Add --redis-stream (SIDECAR_REDIS_STREAM, or redis.stream in the file).",
+            (
+                "Redis is half configured: its stream is missing."
+                " Add --redis-stream (SIDECAR_REDIS_STREAM, or redis.stream in the file)."
+            ),
         ),
         (
             f"--sqs-queue-url={QUEUE}q",
-            "SQS is half configured: its region is missing."
-            " Add --sqs-region (SIDECAR_SQS_REGION, or sqs.region in the file).",
+            (
+                "SQS is half configured: its region is missing."
+                " Add --sqs-region (SIDECAR_SQS_REGION, or sqs.region in the file)."
+            ),
         ),
         (
             "--sqs-region=eu-west-1",
-            "SQS is half configured: its queue url is missing."
-            " Add --sqs-queue-url (SIDECAR_SQS_QUEUE_URL, or sqs.queue_url in the file).",
+            (
+                "SQS is half configured: its queue url is missing."
+                " Add --sqs-queue-url (SIDECAR_SQS_QUEUE_URL, or sqs.queue_url in the file)."
+            ),
         ),
     ],
 )
@@ -232,13 +262,16 @@ def test_what_is_given_in_a_wrong_way_is_not_called_missing():
 )
 def test_an_unknown_placeholder_lists_what_exists(flag):
     assert problems_with_minimum(f"{flag}={QUEUE}{{{{symbl}}}}") == [
-        f"{flag}: no placeholder 'symbl'. Did you mean '{{{{symbol}}}}'?"
-        " There are exchange, symbol, payloadCase, dataType, source, origin, meta.<key>."
+        (
+            f"{flag}: no placeholder 'symbl'. Did you mean '{{{{symbol}}}}'?"
+            " There are exchange, symbol, payloadCase, dataType, source, origin, meta.<key>."
+        )
     ]
 
 
 @pytest.mark.parametrize(
-    "name", ["", "zzz", "Exchange", "meta", "meta.", "meta.a-b", "meta.a.b", "meta.é", "exchange symbol", "a}b"]
+    "name",
+    ["", "zzz", "Exchange", "meta", "meta.", "meta.a-b", "meta.a.b", "meta.é", "exchange symbol", "a}b"],
 )
 def test_these_are_no_placeholders(name):
     (problem,) = problems_with_minimum(f"--kafka-topic={{{{{name}}}}}")
@@ -254,7 +287,8 @@ def test_every_unknown_placeholder_is_reported():
 
 
 @pytest.mark.parametrize(
-    "text", ["{{exchange", "exchange}}", "{exchange}", "a{b", "a}b", "{{{symbol}}}", "{{a{{symbol}}", "{{symbol}}}"]
+    "text",
+    ["{{exchange", "exchange}}", "{exchange}", "a{b", "a}b", "{{{symbol}}}", "{{a{{symbol}}", "{{symbol}}}"],
 )
 def test_unbalanced_braces_are_refused(text):
     assert problems_with_minimum(f"--kafka-topic={text}") == [
@@ -271,17 +305,23 @@ def test_an_empty_template_is_refused(text):
 
 def test_a_bad_template_in_routing_names_its_case():
     assert problems_with_minimum("--kafka-topic-routing=trade:a b,quote:") == [
-        "--kafka-topic-routing: for 'trade', 'a b' is no Kafka topic: it contains ' ';"
-        " allowed are letters, digits, '.', '_' and '-'.",
+        (
+            "--kafka-topic-routing: for 'trade', 'a b' is no Kafka topic: it contains ' ';"
+            " allowed are letters, digits, '.', '_' and '-'."
+        ),
         "--kafka-topic-routing: for 'quote', the template is empty. Give a Kafka topic.",
     ]
 
 
-@pytest.mark.parametrize("template", ["{{exchange}}{{symbol}}", "{{exchange}}-{{symbol}}", "{{exchange}}_x_{{symbol}}"])
+@pytest.mark.parametrize(
+    "template", ["{{exchange}}{{symbol}}", "{{exchange}}-{{symbol}}", "{{exchange}}_x_{{symbol}}"]
+)
 def test_an_ambiguous_topic_is_refused_with_a_separator_to_use(template):
     assert problems_with_minimum(f"--kafka-topic=b.{template}") == [
-        f"--kafka-topic: 'b.{template}' is ambiguous: different values of {{{{exchange}}}} and"
-        " {{symbol}} can give the same Kafka topic. Separate them by '.'."
+        (
+            f"--kafka-topic: 'b.{template}' is ambiguous: different values of {{{{exchange}}}} and"
+            " {{symbol}} can give the same Kafka topic. Separate them by '.'."
+        )
     ]
 
 
@@ -376,8 +416,10 @@ def test_an_illegal_jetstream_stream_is_refused(character):
 @pytest.mark.parametrize("character", ["/", " ", ":", "é", "|"])
 def test_an_illegal_kinesis_stream_is_refused(character):
     assert problems_with_minimum(f"--kinesis-stream=a{character}") == [
-        f"--kinesis-stream: 'a{character}' is no Kinesis stream name: it contains '{character}';"
-        " allowed are letters, digits, '_', '.' and '-'."
+        (
+            f"--kinesis-stream: 'a{character}' is no Kinesis stream name: it contains '{character}';"
+            " allowed are letters, digits, '_', '.' and '-'."
+        )
     ]
 
 
@@ -422,8 +464,10 @@ def test_a_key_has_a_limit_and_no_control_characters(flag, noun, limit):
 )
 def test_what_is_no_queue_url_is_refused(url):
     assert problems_with_minimum(f"--sqs-queue-url={url}") == [
-        f"--sqs-queue-url: '{url}' is no SQS queue URL: it is no queue URL"
-        " such as https://sqs.eu-central-1.amazonaws.com/123456789012/name."
+        (
+            f"--sqs-queue-url: '{url}' is no SQS queue URL: it is no queue URL"
+            " such as https://sqs.eu-central-1.amazonaws.com/123456789012/name."
+        )
     ]
 
 
@@ -437,8 +481,10 @@ def test_a_queue_url_with_a_broken_host_is_refused(url):
 @pytest.mark.parametrize("url", ["https://h/1/a.b", "https://h/1/", "https://h/1/.fifo", "https://h/1/a+b"])
 def test_a_queue_url_without_a_queue_name_is_refused(url):
     assert problems_with_minimum(f"--sqs-queue-url={url}") == [
-        f"--sqs-queue-url: '{url}' is no SQS queue URL: its last part is no queue name"
-        " of letters, digits, '-' and '_' (and '.fifo' at its end)."
+        (
+            f"--sqs-queue-url: '{url}' is no SQS queue URL: its last part is no queue name"
+            " of letters, digits, '-' and '_' (and '.fifo' at its end)."
+        )
     ]
 
 
@@ -520,7 +566,11 @@ def test_a_header_name_with_a_control_character_is_refused(flag):
 
 @pytest.mark.parametrize(
     ("flag", "name"),
-    [("--kafka-static-headers", "eventId"), ("--redis-static-headers", "eventId"), ("--redis-static-headers", "data")],
+    [
+        ("--kafka-static-headers", "eventId"),
+        ("--redis-static-headers", "eventId"),
+        ("--redis-static-headers", "data"),
+    ],
 )
 def test_the_header_of_the_event_id_is_reserved(flag, name):
     assert problems_with_minimum(f"{flag}={name}:x") == [
@@ -581,17 +631,23 @@ def test_an_sqs_message_has_at_most_ten_attributes():
     nine = ",".join(f"a{number}:x" for number in range(9))
     assert problems_with_minimum(f"--sqs-static-attributes={eight}") == []
     assert problems_with_minimum(f"--sqs-static-attributes={nine}") == [
-        "--sqs-static-attributes: a message would have 11 attributes; SQS allows 10,"
-        " and payloadCase and dataType are among them. Remove 1."
+        (
+            "--sqs-static-attributes: a message would have 11 attributes; SQS allows 10,"
+            " and payloadCase and dataType are among them. Remove 1."
+        )
     ]
 
 
 def test_static_and_templated_sqs_attributes_are_counted_together():
     static = ",".join(f"a{number}:x" for number in range(5))
     templated = ",".join(f"b{number}:x" for number in range(5))
-    assert problems_with_minimum(f"--sqs-static-attributes={static}", f"--sqs-message-attributes={templated}") == [
-        "--sqs-message-attributes: a message would have 12 attributes; SQS allows 10,"
-        " and payloadCase and dataType are among them. Remove 2."
+    assert problems_with_minimum(
+        f"--sqs-static-attributes={static}", f"--sqs-message-attributes={templated}"
+    ) == [
+        (
+            "--sqs-message-attributes: a message would have 12 attributes; SQS allows 10,"
+            " and payloadCase and dataType are among them. Remove 2."
+        )
     ]
 
 
@@ -645,7 +701,10 @@ def flags_with(flag: str) -> list[str]:
     return [*KAFKA, *NATS, *KINESIS, *REDIS, *SQS, flag]
 
 
-@pytest.mark.parametrize("text", ["", "x", "1.5", "1e3", "0x10", "1_000", "١", "9" * 19, "--1", "1 ", "nan"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "1.5", "1e3", "0x10", "1_000", "\N{ARABIC-INDIC DIGIT ONE}", "9" * 19, "--1", "1 ", "nan"],
+)
 def test_what_is_no_whole_number_is_refused(text):
     assert problems_with_minimum(f"--redis-db={text}") == [
         f"--redis-db: '{text}' is no number in its range. It is a whole number from 0 to 2147483647."
@@ -682,7 +741,9 @@ def test_a_choice_that_is_near_to_none_lists_all():
     ]
 
 
-@pytest.mark.parametrize("address", ["localhost", "localhost:", ":1", "a:65536", "a:-1", "a b:1", "::1:1", "http://a:1"])
+@pytest.mark.parametrize(
+    "address", ["localhost", "localhost:", ":1", "a:65536", "a:-1", "a b:1", "::1:1", "http://a:1"]
+)
 def test_what_is_no_address_is_refused(address):
     assert problems_of(f"--admin-listen={address}") == [
         "--admin-listen: is no address. It is written host:port, with a port up to 65535."
@@ -739,14 +800,18 @@ def test_what_is_no_host_is_refused(host):
     ]
 
 
-@pytest.mark.parametrize("url", ["", "r:8081", "ftp://r", "http://", "HTTP://r", "http://r:x", "http://[r", "http://a b"])
+@pytest.mark.parametrize(
+    "url", ["", "r:8081", "ftp://r", "http://", "HTTP://r", "http://r:x", "http://[r", "http://a b"]
+)
 def test_what_is_no_url_is_refused(url):
     assert problems_with_minimum(f"--kafka-schema-registry-url={url}") == [
         "--kafka-schema-registry-url: is no valid URL. It looks like http://host:port."
     ]
 
 
-@pytest.mark.parametrize("server", ["http://a:1", "nats://a:1/x", "nats://a:1?x", "nats://a:1#x", "NATS://a:1"])
+@pytest.mark.parametrize(
+    "server", ["http://a:1", "nats://a:1/x", "nats://a:1?x", "nats://a:1#x", "NATS://a:1"]
+)
 def test_what_is_no_nats_url_is_refused(server):
     assert problems_with_minimum(f"--nats-servers={server}") == [
         "--nats-servers: is no valid URL. It looks like nats://host:4222 or tls://host:4222."
@@ -768,7 +833,9 @@ def test_what_is_no_region_is_refused(region):
 
 
 def test_text_that_is_not_utf8_is_refused_wherever_it_comes_from():
-    assert problems_of(*KAFKA, "--kafka-client-id=\udcff", environ={"SIDECAR_KAFKA_SASL_USERNAME": "\udcfe"}) == [
+    assert problems_of(
+        *KAFKA, "--kafka-client-id=\udcff", environ={"SIDECAR_KAFKA_SASL_USERNAME": "\udcfe"}
+    ) == [
         "--kafka-client-id: is not valid UTF-8.",
         "SIDECAR_KAFKA_SASL_USERNAME: is not valid UTF-8.",
     ]
@@ -828,7 +895,9 @@ def test_a_path_that_is_too_long_is_refused():
 
 def test_a_secret_file_must_hold_something(tmp_path):
     (tmp_path / "secret").write_text("\n")
-    assert problems_with_minimum(f"--nats-token-file={tmp_path}/secret") == ["--nats-token-file: the file is empty."]
+    assert problems_with_minimum(f"--nats-token-file={tmp_path}/secret") == [
+        "--nats-token-file: the file is empty."
+    ]
 
 
 def test_a_secret_file_must_be_utf8(tmp_path):
@@ -860,8 +929,14 @@ def test_a_secret_file_without_an_end_is_refused():
             ["--kafka-ssl", "--kafka-ssl-key-file=FILE"],
             "--kafka-ssl-key-file: is of no use alone. Add --kafka-ssl-cert-file.",
         ),
-        (["--kafka-sasl-mechanism=plain"], "--kafka-sasl-mechanism: is of no use alone. Add --kafka-sasl-username."),
-        (["--kafka-sasl-password=p"], "--kafka-sasl-password: is of no use alone. Add --kafka-sasl-username."),
+        (
+            ["--kafka-sasl-mechanism=plain"],
+            "--kafka-sasl-mechanism: is of no use alone. Add --kafka-sasl-username.",
+        ),
+        (
+            ["--kafka-sasl-password=p"],
+            "--kafka-sasl-password: is of no use alone. Add --kafka-sasl-username.",
+        ),
         (
             ["--kafka-sasl-username=u", "--kafka-sasl-password=p"],
             "--kafka-sasl-username: is of no use alone. Add --kafka-sasl-mechanism.",

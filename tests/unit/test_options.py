@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 from bronze_sidecar.config import OPTIONS, load
@@ -13,11 +14,17 @@ from bronze_sidecar.sinks import BACKENDS
 from bronze_sidecar.template import Template
 from configurations import MINIMAL, ConfigFile, problems_of, without
 
-PROCESS = """
-    --config --listen --admin-listen --log-level --log-format --grace-seconds --max-event-bytes
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+PROCESS = words("""
+    --config --listen --admin-listen --tls-cert-file --tls-key-file --tls-client-ca-file --insecure
+    --socket-mode --log-level --log-format --grace-seconds --max-event-bytes
     --max-queue-events --max-queue-bytes --retry-limit --retry-backoff-ms --retry-backoff-max-ms
-""".split()
-KAFKA = """
+""")
+KAFKA = words("""
     --kafka-brokers --kafka-topic --kafka-topic-routing --kafka-topic-template --kafka-key-template
     --kafka-include-payloads --kafka-static-headers --kafka-meta-headers-prefix --kafka-client-id
     --kafka-ssl --kafka-ssl-ca-file --kafka-ssl-cert-file --kafka-ssl-key-file
@@ -25,46 +32,51 @@ KAFKA = """
     --kafka-compression --kafka-acks --kafka-idempotent
     --kafka-schema-registry-url --kafka-schema-registry-auth-username --kafka-schema-registry-auth-password
     --kafka-max-batch-size --kafka-max-batch-delay-ms
-""".split()
-NATS = """
+""")
+NATS = words("""
     --nats-servers --nats-subject --nats-subject-routing --nats-subject-template --nats-include-payloads
     --nats-static-headers --nats-meta-headers-prefix --nats-user --nats-pass --nats-token --nats-creds-file
     --nats-tls --nats-tls-ca-file --nats-tls-cert-file --nats-tls-key-file --nats-jetstream --nats-stream
     --nats-max-batch-size --nats-max-batch-delay-ms
-""".split()
-KINESIS = """
+""")
+KINESIS = words("""
     --kinesis-stream --kinesis-region --kinesis-stream-routing --kinesis-partition-key-template
     --kinesis-include-payloads --kinesis-static-headers
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --kinesis-endpoint-url
     --kinesis-max-batch-size --kinesis-max-batch-delay-ms
-""".split()
-REDIS = """
+""")
+REDIS = words("""
     --redis-host --redis-url --redis-stream --redis-port --redis-password --redis-username
     --redis-tls --redis-tls-ca-file --redis-tls-cert-file --redis-tls-key-file --redis-db
     --redis-stream-routing --redis-stream-template --redis-include-payloads --redis-static-headers
     --redis-meta-headers-prefix --redis-maxlen --redis-max-batch-size --redis-max-batch-delay-ms
-""".split()
-SQS = """
+""")
+SQS = words("""
     --sqs-queue-url --sqs-region --sqs-queue-routing --sqs-include-payloads --sqs-static-attributes
     --sqs-message-attributes --sqs-message-group-template
     --sqs-access-key --sqs-secret-key --sqs-session-token --sqs-endpoint-url
     --sqs-max-batch-size --sqs-max-batch-delay-ms
-""".split()
+""")
 FLAGS = [*PROCESS, *KAFKA, *NATS, *KINESIS, *REDIS, *SQS]
-REQUIRED = """
+REQUIRED = words("""
     --kafka-brokers --kafka-topic --nats-servers --nats-subject --kinesis-stream --kinesis-region
     --redis-host --redis-stream --sqs-queue-url --sqs-region
-""".split()
-SECRETS = """
+""")
+SECRETS = words("""
     --kafka-sasl-password --kafka-schema-registry-auth-password --nats-pass --nats-token
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --redis-url --redis-password
     --sqs-access-key --sqs-secret-key --sqs-session-token
-""".split()
+""")
 
 QUEUE = "https://sqs.eu-central-1.amazonaws.com/123456789012/"
 # Option, what is written, the value, and what else it needs. FILE stands for a file that exists.
 VALUES: list[tuple[str, str, object, list[str]]] = [
-    ("--listen", "0.0.0.0:1,unix:///run/b.sock", ("0.0.0.0:1", "unix:///run/b.sock"), []),
+    ("--listen", "127.0.0.1:1,unix:///run/b.sock", ("127.0.0.1:1", "unix:///run/b.sock"), []),
+    ("--tls-cert-file", "FILE", "FILE", ["--tls-key-file=FILE"]),
+    ("--tls-key-file", "FILE", "FILE", ["--tls-cert-file=FILE"]),
+    ("--tls-client-ca-file", "FILE", "FILE", ["--tls-cert-file=FILE", "--tls-key-file=FILE"]),
+    ("--insecure", "true", True, []),
+    ("--socket-mode", "660", 0o660, []),
     ("--admin-listen", "[::1]:9000", "[::1]:9000", []),
     ("--log-level", "debug", "debug", []),
     ("--log-format", "json", "json", []),
@@ -166,7 +178,12 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--redis-max-batch-delay-ms", "3", 3, []),
     ("--sqs-queue-url", QUEUE + "q.fifo", QUEUE + "q.fifo", []),
     ("--sqs-region", "eu-west-1", "eu-west-1", []),
-    ("--sqs-queue-routing", f"trade:{QUEUE}t,quote:{QUEUE}q", {"trade": f"{QUEUE}t", "quote": f"{QUEUE}q"}, []),
+    (
+        "--sqs-queue-routing",
+        f"trade:{QUEUE}t,quote:{QUEUE}q",
+        {"trade": f"{QUEUE}t", "quote": f"{QUEUE}q"},
+        [],
+    ),
     ("--sqs-include-payloads", "bookTicker", frozenset({"bookTicker"}), []),
     ("--sqs-static-attributes", "env:prod", {"env": "prod"}, []),
     ("--sqs-message-attributes", "ex:{{exchange}}", {"ex": "{{exchange}}"}, []),
@@ -253,12 +270,13 @@ def test_a_variable_gives_the_option(flag, text, expected, needs, existing):
 
 
 @each_value
-def test_the_file_gives_the_option(flag, text, expected, needs, existing, tmp_path):
+def test_the_file_gives_the_option(flag, text, expected, needs, existing):
     group, name = key_of(flag)
     entry = {name: existing(text)}
     content = json.dumps({group: entry} if group else entry)
     arguments = [existing(each) for each in companions(flag, needs)]
-    assert value_in(ConfigFile(tmp_path).load(content, *arguments), flag) == existing(expected)
+    config = ConfigFile(Path(existing("FILE")).parent).load(content, *arguments)
+    assert value_in(config, flag) == existing(expected)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +358,9 @@ def test_an_option_has_a_name_for_its_value_unless_it_is_a_switch(option):
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_an_option_has_a_row_in_the_tables(flag):
-    rows = [line for line in option_tables().splitlines() if line.startswith((f"| `{flag}`", f"| **`{flag}`"))]
+    rows = [
+        line for line in option_tables().splitlines() if line.startswith((f"| `{flag}`", f"| **`{flag}`"))
+    ]
     assert len(rows) == 1
 
 

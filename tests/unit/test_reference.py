@@ -35,8 +35,10 @@ ACCEPTED = [
     "redis: {host: h, stream: s, port: 6380, db: 1, maxlen: 10, meta_headers_prefix: ''}",
     "redis: {url: 'redis://u:p@h/0', stream: s, tls: no}",
     "sqs: {queue_url: 'https://h/1/q.fifo', region: eu-west-1, message_group_template: '{{symbol}}'}",
-    "sqs: {queue_url: 'https://h/1/q', region: eu-west-1, static_attributes: {a: b},"
-    " message_attributes: {s: '{{symbol}}'}}",
+    (
+        "sqs: {queue_url: 'https://h/1/q', region: eu-west-1, static_attributes: {a: b},"
+        " message_attributes: {s: '{{symbol}}'}}"
+    ),
 ]
 
 
@@ -115,7 +117,9 @@ def test_defaults_are_in_the_schema():
     assert schema["listen"]["default"] == ["127.0.0.1:50051"]
     assert schema["grace_seconds"]["default"] == 25.0
     assert schema["nats"]["properties"]["jetstream"]["default"] is True
-    assert schema["kafka"]["properties"]["key_template"]["default"] == "{{exchange}}|{{symbol}}|{{payloadCase}}"
+    assert (
+        schema["kafka"]["properties"]["key_template"]["default"] == "{{exchange}}|{{symbol}}|{{payloadCase}}"
+    )
     assert schema["redis"]["properties"]["meta_headers_prefix"]["default"] == "meta."
 
 

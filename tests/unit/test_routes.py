@@ -178,7 +178,9 @@ def test_an_sqs_message_has_its_case_and_type():
 
 
 def test_an_sqs_message_has_static_and_templated_attributes():
-    assert headers("--sqs-static-attributes=env:prod", "--sqs-message-attributes=ex:{{exchange}}:{{symbol}}") == {
+    assert headers(
+        "--sqs-static-attributes=env:prod", "--sqs-message-attributes=ex:{{exchange}}:{{symbol}}"
+    ) == {
         "payloadCase": "trade",
         "dataType": "trade",
         "env": "prod",
@@ -203,7 +205,10 @@ def test_static_headers_are_added(group):
 @pytest.mark.parametrize("group", ["kafka", "nats"])
 def test_meta_headers_are_added_under_their_prefix(group):
     found = headers(f"--{group}-meta-headers-prefix=m-", meta={"a": "1", "b_c": ""})
-    assert {name: value for name, value in found.items() if name.startswith("m-")} == {"m-a": "1", "m-b_c": ""}
+    assert {name: value for name, value in found.items() if name.startswith("m-")} == {
+        "m-a": "1",
+        "m-b_c": "",
+    }
 
 
 @pytest.mark.parametrize("group", ["kafka", "nats"])
@@ -233,12 +238,19 @@ def test_an_empty_prefix_turns_the_meta_fields_of_redis_off():
 )
 def test_events_that_differ_in_a_named_fact_are_told_apart(placeholder, fact):
     route = route_of(f"--nats-subject=b.{{{{{placeholder}}}}}")
-    assert [destination(route, **{fact: value}) for value in ("one", "two", "one")] == ["b.one", "b.two", "b.one"]
+    assert [destination(route, **{fact: value}) for value in ("one", "two", "one")] == [
+        "b.one",
+        "b.two",
+        "b.one",
+    ]
 
 
 def test_events_that_differ_in_origin_are_told_apart():
     route = route_of("--nats-subject=b.{{origin}}")
-    assert [destination(route, origin=origin) for origin in ("realtime", "archive")] == ["b.realtime", "b.archive"]
+    assert [destination(route, origin=origin) for origin in ("realtime", "archive")] == [
+        "b.realtime",
+        "b.archive",
+    ]
 
 
 def test_events_that_differ_in_payload_case_are_told_apart():

@@ -99,7 +99,9 @@ def test_a_symbol_makes_no_tokens_or_wildcards_on_nats(symbol, subject):
 
 
 def test_a_queue_url_keeps_its_text_and_its_suffix():
-    assert rendered(f"{QUEUE}b-{{{{symbol}}}}.fifo", QUEUE_URL, symbol="BTC-USD") == f"{QUEUE}b-BTC_2DUSD.fifo"
+    assert (
+        rendered(f"{QUEUE}b-{{{{symbol}}}}.fifo", QUEUE_URL, symbol="BTC-USD") == f"{QUEUE}b-BTC_2DUSD.fifo"
+    )
 
 
 def test_values_share_the_room_that_the_text_leaves():

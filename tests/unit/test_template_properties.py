@@ -51,14 +51,56 @@ each_place = pytest.mark.parametrize("place", PLACES, ids=[place.target.noun for
 values = st.one_of(
     st.text(max_size=40),
     st.text(alphabet="_%.-|:/*>$ hH05FaAé\N{SNOWMAN}", max_size=10),
-    st.builds(lambda piece, times: piece * times, st.sampled_from(["x", "_", "/", "é", "a-"]), st.integers(100, 400)),
+    st.builds(
+        lambda piece, times: piece * times, st.sampled_from(["x", "_", "/", "é", "a-"]), st.integers(100, 400)
+    ),
 )
 PLACEHOLDERS = [
     *("{{exchange}}", "{{ symbol }}", "{{payloadCase}}", "{{dataType}}", "{{source}}", "{{origin}}"),
     *("{{meta.a}}", "{{meta.event_id}}"),
 ]
-PIECES = [".", "-", "_", "|", ":", "/", "bronze", "b.b", "-.-", "2F", "%", "__", "h", "*", ">", "$", " ", "é", "\n"]
-CONFUSING = ["", "a", "b", "ab", "-", "a-", "-a", "_", "_2F", "2F", "/", ".", "a.b", ".a", "|", "a|", "|a", "%", "%2F"]
+PIECES = [
+    ".",
+    "-",
+    "_",
+    "|",
+    ":",
+    "/",
+    "bronze",
+    "b.b",
+    "-.-",
+    "2F",
+    "%",
+    "__",
+    "h",
+    "*",
+    ">",
+    "$",
+    " ",
+    "é",
+    "\n",
+]
+CONFUSING = [
+    "",
+    "a",
+    "b",
+    "ab",
+    "-",
+    "a-",
+    "-a",
+    "_",
+    "_2F",
+    "2F",
+    "/",
+    ".",
+    "a.b",
+    ".a",
+    "|",
+    "a|",
+    "|a",
+    "%",
+    "%2F",
+]
 check = settings(max_examples=60, deadline=None)
 
 

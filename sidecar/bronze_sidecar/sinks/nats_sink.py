@@ -23,7 +23,7 @@ from bronze_sidecar.template import Template
 
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10
-WRITE_LIMITS = Limits(records=100_000, bytes=16 << 20)
+WRITE_LIMITS = Limits(records=16_384, bytes=16 << 20)
 # nats-server/server/errors.json: answers that the same message will always get.
 PERMANENT_CODES = {
     10054: "the message is larger than the stream allows",

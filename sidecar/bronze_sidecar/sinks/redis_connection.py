@@ -85,6 +85,8 @@ def classify(error: Exception) -> DeliveryError:
 def classify_text(text: str) -> DeliveryError:
     """Say what an error that the server gave means."""
     code = text.partition(" ")[0]
+    if "to run the 'eval" in text:
+        return Disconnected(text)  # to be opened as for a user who may not run scripts
     if code in REFUSED:
         return Permanent(text)
     return Disconnected(text) if code in LOST else Transient(text)
@@ -115,8 +117,7 @@ async def connect(options: Redis) -> AsyncIterator[tuple[Link, Connection]]:
         else:
             yield Server(connection), connection
     finally:
-        with contextlib.suppress(RedisError):
-            await connection.disconnect()
+        await _close(connection)
 
 
 class Settings:
@@ -133,8 +134,8 @@ class Settings:
         if "username" in url or "password" in url:
             self.credential_options = "the user and password in --redis-url"
         self.db_option = "--redis-url" if "db" in url else "--redis-db"
-        encrypted = options.tls or (options.url or "").startswith("rediss:")
-        self._class = _encrypting(_tls_context(options)) if encrypted else Connection
+        self.encrypted = options.tls or (options.url or "").startswith("rediss:")
+        self._class = _encrypting(_tls_context(options)) if self.encrypted else Connection
 
     def connection(self) -> Connection:
         return self._class(host=self.host, port=self.port, db=self.db, **self._common())
@@ -194,7 +195,8 @@ async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]
             except ResponseError:
                 return {}  # older than clusters with access control lists
     except TimeoutError as error:
-        raise Transient(f"{settings.host}:{settings.port} does not answer") from error
+        hint = " by TLS, see --redis-tls" if settings.encrypted and not connection.is_connected else ""
+        raise Transient(f"{settings.host}:{settings.port} does not answer{hint}") from error
     except (RedisError, OSError) as error:
         raise _cannot_open(error, settings) from error
     return dict(zip(facts[::2], facts[1::2], strict=True))
@@ -255,7 +257,7 @@ async def _converse(connection: Connection, packed: Sequence[bytes]) -> list[Any
     """Send all commands at once, then read the answers."""
     answers: list[Any] = []
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(ANSWER_SECONDS), _aborting(connection):
             await connection.send_packed_command(packed)
             while len(answers) < len(packed):
                 try:
@@ -268,8 +270,33 @@ async def _converse(connection: Connection, packed: Sequence[bytes]) -> list[Any
         lost = error
     else:
         return answers
-    await connection.disconnect(nowait=True)
     return answers + [lost] * (len(packed) - len(answers))
+
+
+@contextlib.asynccontextmanager
+async def _aborting(connection: Connection) -> AsyncIterator[None]:
+    """Connect if need be; break the connection off if anything goes wrong.
+
+    The library only closes it, and that waits until the server has read what is still to be sent: a frozen
+    one would hold the socket and the memory, and store the entries behind later ones when it goes on.
+    """
+    await connection.connect()  # type: ignore[no-untyped-call]
+    writer = connection._writer  # noqa: SLF001 - there is no other way to it
+    try:
+        yield
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        if writer is not None:
+            writer.transport.abort()
+        raise
+
+
+async def _close(connection: Connection) -> None:
+    writer = connection._writer  # noqa: SLF001 - there is no other way to it
+    with contextlib.suppress(RedisError):
+        await connection.disconnect()
+    if writer is not None:
+        writer.transport.abort()
 
 
 def _expect_answers(answers: Sequence[Any]) -> None:

@@ -1,0 +1,116 @@
+"""Reads a JetStream stream back and compares it with the messages that were sent.
+
+Nothing here is the sidecar's: a plain consumer of nats-py, the generated types, and the JSON as it was sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import nats
+from bronze_client.schema import NormalizedEvent
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig
+
+FETCH = 1000
+WAIT_SECONDS = 10
+SHOWN_CASES = ("trade", "bookChange", "tradeBar")
+
+
+@dataclass
+class Sample:
+    """One event of the stream, to be shown."""
+
+    subject: str
+    headers: dict[str, str]
+    event: NormalizedEvent
+
+
+@dataclass
+class Findings:
+    """What the stream holds."""
+
+    expected: int
+    """Events that the messages should have become."""
+    events: int = 0
+    cases: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Events by payload case and exchange."""
+    subjects: Counter[str] = field(default_factory=Counter)
+    missing: int = 0
+    duplicates: int = 0
+    foreign: int = 0
+    """Events that no message became."""
+    disordered: int = 0
+    """Events that came behind a later one of their subject."""
+    samples: dict[str, Sample] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is there once and in order."""
+        wrong = self.missing, self.duplicates, self.foreign, self.disordered
+        return not any(wrong) and self.events == self.expected
+
+
+async def read_back(url: str, stream: str, stream_id: str, messages: Sequence[bytes]) -> Findings:
+    """Read the whole stream; find what is missing, double or out of order by the events' ids."""
+    levels = [level_count(message) for message in messages]
+    findings = Findings(expected=sum(max(1, count) for count in levels))
+    seen: set[tuple[int, int]] = set()
+    newest: dict[str, tuple[int, int]] = defaultdict(lambda: (-1, -1))
+    client = await nats.connect(url)
+    try:
+        jetstream = client.jetstream()
+        total = (await jetstream.stream_info(stream)).state.messages
+        consumer = await jetstream.pull_subscribe(
+            "", stream=stream, config=ConsumerConfig(ack_policy=AckPolicy.NONE)
+        )
+        while findings.events < total:
+            for message in await consumer.fetch(FETCH, timeout=WAIT_SECONDS):
+                event = NormalizedEvent.FromString(message.data)
+                place = _place(event.meta["event_id"], stream_id)
+                _take(findings, message, event)
+                if place in seen:
+                    findings.duplicates += 1
+                seen.add(place)
+                findings.disordered += place <= newest[message.subject]
+                newest[message.subject] = place
+    finally:
+        await client.close()
+    wanted = {
+        (position, level)
+        for position, count in enumerate(levels)
+        for level in (range(count) if count else (-1,))
+    }
+    findings.missing = len(wanted - seen)
+    findings.foreign = len(seen - wanted)
+    return findings
+
+
+def level_count(message: bytes) -> int:
+    """Return how many events a book change becomes; 0 for a message that is one event."""
+    if not message.startswith(b'{"type":"book_change"'):
+        return 0
+    book = json.loads(message)
+    return len(book["bids"]) + len(book["asks"])
+
+
+def _place(event_id: str, stream_id: str) -> tuple[int, int]:
+    """Return the position and level in an id; -1 where there is no level."""
+    stream, _, place = event_id.rpartition(":")
+    if stream != stream_id:
+        return -1, -1
+    position, _, level = place.partition(".")
+    return int(position), int(level or -1)
+
+
+def _take(findings: Findings, message: Msg, event: NormalizedEvent) -> None:
+    headers = message.headers or {}
+    case = headers["payloadCase"]
+    findings.events += 1
+    findings.cases[case, event.exchange] += 1
+    findings.subjects[message.subject] += 1
+    if case in SHOWN_CASES and case not in findings.samples:
+        findings.samples[case] = Sample(message.subject, headers, event)
