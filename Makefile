@@ -50,11 +50,11 @@ lock: $(PYTHON_READY) ## Resolve the pinned versions anew
 release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf breaking` compares with
 	cd proto && buf build --output released.binpb
 
-demo: $(PYTHON_READY) ## Validate a configuration and show where every event would go
-	bronze-sidecar check --config examples/nats.yaml
+demo: $(PYTHON_READY) ## Replay a generated market into a real NATS server and read it back (KEEP=1 to look around)
+	PYTHONPATH=tests:tools python tools/demo.py $(if $(KEEP),--keep) $(DEMO_ARGS)
 
-bench: $(PYTHON_READY) ## Measure the hot path
-	python tests/bench/bench.py
+bench: $(PYTHON_READY) ## Measure throughput, cost, latency and memory (QUICK=1 for a short run)
+	PYTHONPATH=tests:tools python tests/bench/bench.py $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 clean: ## Remove everything that the other targets installed or built
 	rm -rf $(VENV) .cache client/node/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,19 +5,23 @@ Nothing here is the sidecar's: a plain consumer of nats-py, the generated types,
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import nats
 from bronze_client.schema import NormalizedEvent
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig
 
-FETCH = 1000
-WAIT_SECONDS = 10
+WAIT_SECONDS = 120
 SHOWN_CASES = ("trade", "bookChange", "tradeBar")
+
+Place = tuple[int, int]
+"""Position in the stream, and level within a book change."""
+NO_LEVEL = 0
+NOWHERE = (-1, 0)
 
 
 @dataclass
@@ -58,31 +62,32 @@ async def read_back(url: str, stream: str, stream_id: str, messages: Sequence[by
     """Read the whole stream; find what is missing, double or out of order by the events' ids."""
     levels = [level_count(message) for message in messages]
     findings = Findings(expected=sum(max(1, count) for count in levels))
-    seen: set[tuple[int, int]] = set()
-    newest: dict[str, tuple[int, int]] = defaultdict(lambda: (-1, -1))
+    seen: set[Place] = set()
+    newest: dict[str, Place] = {}
+    at_end = asyncio.Event()
+
+    async def take(message: Msg) -> None:
+        event = NormalizedEvent.FromString(message.data)
+        place = _place(event.meta["event_id"], stream_id)
+        _count(findings, message, event)
+        findings.duplicates += place in seen
+        findings.disordered += place <= newest.get(message.subject, NOWHERE)
+        seen.add(place)
+        newest[message.subject] = place
+        if not message.metadata.num_pending:
+            at_end.set()
+
     client = await nats.connect(url)
     try:
-        jetstream = client.jetstream()
-        total = (await jetstream.stream_info(stream)).state.messages
-        consumer = await jetstream.pull_subscribe(
-            "", stream=stream, config=ConsumerConfig(ack_policy=AckPolicy.NONE)
-        )
-        while findings.events < total:
-            for message in await consumer.fetch(FETCH, timeout=WAIT_SECONDS):
-                event = NormalizedEvent.FromString(message.data)
-                place = _place(event.meta["event_id"], stream_id)
-                _take(findings, message, event)
-                if place in seen:
-                    findings.duplicates += 1
-                seen.add(place)
-                findings.disordered += place <= newest[message.subject]
-                newest[message.subject] = place
+        async with asyncio.timeout(WAIT_SECONDS):
+            await client.jetstream().subscribe("bronze.>", stream=stream, ordered_consumer=True, cb=take)
+            await at_end.wait()
     finally:
         await client.close()
     wanted = {
         (position, level)
         for position, count in enumerate(levels)
-        for level in (range(count) if count else (-1,))
+        for level in (range(count) if count else (NO_LEVEL,))
     }
     findings.missing = len(wanted - seen)
     findings.foreign = len(seen - wanted)
@@ -97,16 +102,16 @@ def level_count(message: bytes) -> int:
     return len(book["bids"]) + len(book["asks"])
 
 
-def _place(event_id: str, stream_id: str) -> tuple[int, int]:
-    """Return the position and level in an id; -1 where there is no level."""
+def _place(event_id: str, stream_id: str) -> Place:
+    """Return the position and level in an id."""
     stream, _, place = event_id.rpartition(":")
     if stream != stream_id:
-        return -1, -1
+        return NOWHERE
     position, _, level = place.partition(".")
-    return int(position), int(level or -1)
+    return int(position), int(level) if level else NO_LEVEL
 
 
-def _take(findings: Findings, message: Msg, event: NormalizedEvent) -> None:
+def _count(findings: Findings, message: Msg, event: NormalizedEvent) -> None:
     headers = message.headers or {}
     case = headers["payloadCase"]
     findings.events += 1

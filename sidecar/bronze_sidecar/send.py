@@ -173,5 +173,7 @@ def _context_problems(options: SendOptions, meta: dict[str, str]) -> Iterator[Pr
             yield Problem("--meta", f"{error.reason}.")
     if (options.tls_cert_file is None) != (options.tls_key_file is None):
         yield Problem("--tls-cert-file and --tls-key-file", "one needs the other.")
-    if (options.to or "").startswith("unix:") and (options.tls or options.tls_ca_file or options.tls_cert_file):
+    if (options.to or "").startswith("unix:") and (
+        options.tls or options.tls_ca_file or options.tls_cert_file
+    ):
         yield Problem("--tls", "a unix socket is not encrypted.")

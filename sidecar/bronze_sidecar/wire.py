@@ -71,4 +71,5 @@ def timestamp_field(number: int, seconds: int, nanos: int) -> bytes:
 
     Parsers merge a field that comes twice, and a part left out would keep its earlier value.
     """
-    return delimited(heads(number), b"\x08" + varint(seconds) + b"\x10" + varint(nanos))
+    content = b"\x08" + varint(seconds) + b"\x10" + varint(nanos)
+    return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(content)) + content

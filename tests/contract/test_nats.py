@@ -51,8 +51,8 @@ async def read_subject(connected: Client, subject: str) -> list[Stored]:
     count = (await consumer.consumer_info()).num_pending or 0
     stored: list[Stored] = []
     while len(stored) < count:
-        for message in await consumer.fetch(min(1000, count - len(stored)), timeout=10):
-            stored.append(Stored(message.data, dict(message.headers or {})))
+        messages = await consumer.fetch(min(1000, count - len(stored)), timeout=10)
+        stored += [Stored(message.data, dict(message.headers or {})) for message in messages]
     return stored
 
 
@@ -283,11 +283,14 @@ async def test_core_nats_reaches_subscribers_without_a_stream(start_nats: StartN
     assert received[7].headers == {"payloadCase": "trade", "dataType": "trade", "Nats-Msg-Id": "stream:7"}
 
 
-async def test_core_nats_notices_a_killed_server(start_nats: StartNats) -> None:
+async def test_core_nats_notices_a_killed_server(
+    start_nats: StartNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = start_nats(jetstream=False)
     made = backend(reach(server.port), "--nats-jetstream=false", "--nats-subject=x")
     async with made.open(Route(made)) as sink:
         server.kill()
+        monkeypatch.setattr(nats_sink, "ANSWER_SECONDS", 1.0)
         with pytest.raises(Disconnected):
             await sink.write(records(made, [trade("A", 1)]))
 
@@ -313,6 +316,7 @@ async def test_no_credentials_where_they_are_needed_are_refused(start_nats: Star
 
 async def test_a_credentials_file_logs_in(start_nats: StartNats, tmp_path: Path) -> None:
     operator, account, user = (new_key(prefix) for prefix in OPERATOR_ACCOUNT_USER)
+    system = new_key(nkeys.PREFIX_BYTE_ACCOUNT)
     account_jwt = signed(
         operator,
         account,
@@ -323,15 +327,18 @@ async def test_a_credentials_file_logs_in(start_nats: StartNats, tmp_path: Path)
                        "consumer": -1},
         },
     )  # fmt: skip
+    system_jwt = signed(operator, system, {"type": "account"})
     operator_jwt = signed(operator, operator, {"type": "operator"})
     server = start_nats(
         config=f"operator: {operator_jwt}\nresolver: MEMORY\n"
-        f"resolver_preload: {{ {name_of(account)}: {account_jwt} }}\n"
+        f"system_account: {name_of(system)}\n"
+        f"resolver_preload: {{ {name_of(account)}: {account_jwt}, {name_of(system)}: {system_jwt} }}\n"
     )
     unlimited = {"type": "user", "pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1}
     credentials = tmp_path / "user.creds"
+    user_jwt = signed(account, user, unlimited)
     credentials.write_text(
-        f"-----BEGIN NATS USER JWT-----\n{signed(account, user, unlimited)}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{bytes(user.seed).decode()}\n------END USER NKEY SEED------\n"
     )
     more = (reach(server.port), "--nats-stream=S", "--nats-subject=x.{{symbol}}")
@@ -439,7 +446,7 @@ async def test_a_subject_that_the_user_may_not_publish_to_is_named(
     async with made.open(Route(made)) as sink:
         failures = await sink.write(records(made, [trade("A", 1), trade("B", 2), trade("A", 3)]))
     assert [(failure.place, type(failure.error)) for failure in failures] == [(1, Permanent)]
-    assert "x.B" in str(failures[0].error)
+    assert "--nats-user" in str(failures[0].error)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def shown(capsys):
 
     def run(*flags: str) -> str:
         assert main(["check", *flags]) == 0
-        return capsys.readouterr().out
+        return str(capsys.readouterr().out)
 
     return run
 

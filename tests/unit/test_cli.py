@@ -116,7 +116,7 @@ def refused(capsys):
         assert main(arguments) == 2
         output = capsys.readouterr()
         assert output.out == ""
-        return output.err.removeprefix("bronze-sidecar: ").removesuffix("\n")
+        return str(output.err).removeprefix("bronze-sidecar: ").removesuffix("\n")
 
     return refuse
 

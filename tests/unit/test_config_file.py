@@ -216,9 +216,9 @@ def test_a_mapping_that_holds_itself_is_refused(file):
             "sidecar.yaml:2: kafka.kafka: no such option."
             " Valid are brokers, topic, topic_routing, topic_template, key_template, include_payloads,"
             " static_headers, meta_headers_prefix, client_id, ssl, ssl_ca_file, ssl_cert_file,"
-            " ssl_key_file, sasl_mechanism, sasl_username, sasl_password, sasl_password_file, compression, acks, idempotent,"
-            " schema_registry_url, schema_registry_auth_username, schema_registry_auth_password,"
-            " schema_registry_auth_password_file, max_batch_size, max_batch_delay_ms."
+            " ssl_key_file, sasl_mechanism, sasl_username, sasl_password, sasl_password_file,"
+            " compression, acks, idempotent, schema_registry_url, schema_registry_auth_username,"
+            " schema_registry_auth_password, schema_registry_auth_password_file, max_batch_size, max_batch_delay_ms."
         )
     ]
 

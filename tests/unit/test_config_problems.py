@@ -340,7 +340,10 @@ def test_a_template_without_room_for_values_is_refused():
 
 def test_a_placeholder_outside_the_name_of_a_queue_is_refused():
     assert problems_with_minimum("--sqs-queue-url=https://{{exchange}}/1/q") == [
-        "--sqs-queue-url: 'https://{{exchange}}/1/q': a placeholder may only stand in the last part, the name."
+        (
+            "--sqs-queue-url: 'https://{{exchange}}/1/q':"
+            " a placeholder may only stand in the last part, the name."
+        )
     ]
 
 
@@ -581,7 +584,10 @@ def test_the_header_of_the_event_id_is_reserved(flag, name):
 @pytest.mark.parametrize("name", ["Nats-Msg-Id", "nats-expected-stream"])
 def test_headers_of_nats_are_reserved(name):
     assert problems_with_minimum(f"--nats-static-headers={name}:x") == [
-        f"--nats-static-headers: header '{name}' is reserved: names that begin with 'Nats-' belong to NATS itself."
+        (
+            f"--nats-static-headers: header '{name}' is reserved:"
+            " names that begin with 'Nats-' belong to NATS itself."
+        )
     ]
 
 
@@ -660,7 +666,10 @@ def test_an_sqs_attribute_is_either_static_or_templated():
 @pytest.mark.parametrize("group", ["kafka", "nats", "redis"])
 def test_a_static_header_under_the_prefix_of_meta_headers_is_refused(group):
     assert problems_with_minimum(f"--{group}-meta-headers-prefix=m-", f"--{group}-static-headers=m-a:x") == [
-        f"--{group}-static-headers: header 'm-a' starts with the prefix of meta headers, 'm-'. Rename one of them."
+        (
+            f"--{group}-static-headers: header 'm-a' starts with the prefix of meta headers, 'm-'."
+            " Rename one of them."
+        )
     ]
 
 

@@ -57,7 +57,7 @@ def shown(capsys, monkeypatch):
             if main(["check", *flags]) == 0:
                 main(["check", "--json", *flags])
         output = capsys.readouterr()
-        seen = output.out + output.err
+        seen = str(output.out + output.err)
         try:
             config = load(flags, environ or {})
         except ConfigError as error:

@@ -434,6 +434,11 @@ def test_an_error_needs_details(details):
     assert rejection(f'{{"type":"error","exchange":"x"{details}}}') == ("error", "details", "is missing")
 
 
+def test_a_count_is_checked_even_if_the_other_is_used():
+    message = '{"type":"error","exchange":"x","details":"d","subSequentErrorsCount":1,"subsequentErrors":"2"}'
+    assert rejection(message) == ("error", "subsequentErrors", "must be a number, not text")
+
+
 @pytest.mark.parametrize("exchange", ["", ',"exchange":null', ',"exchange":""'])
 def test_an_exchange_is_needed(exchange):
     assert rejection(f'{{"type":"trade"{exchange}}}') == ("trade", "exchange", "is missing or empty")

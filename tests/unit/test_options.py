@@ -320,7 +320,7 @@ def secret_value(flag: str) -> str:
     return "redis://:password@h" if flag == "--redis-url" else "pass word"
 
 
-def secret_file(folder, flag: str) -> str:
+def secret_file(folder: Path, flag: str) -> str:
     path = folder / "secret"
     path.write_text(secret_value(flag) + "\n")
     return str(path)

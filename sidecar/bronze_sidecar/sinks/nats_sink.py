@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from bronze_sidecar.template import Template
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10
 WRITE_LIMITS = Limits(records=16_384, bytes=16 << 20)
+FORBIDDEN = "the user may not publish to the subject: check the permissions of --nats-user"
 # nats-server/server/errors.json: answers that the same message will always get.
 PERMANENT_CODES = {
     10054: "the message is larger than the stream allows",
@@ -78,7 +80,7 @@ class Connection:
                     user_credentials=str(options.creds_file) if options.creds_file else None,
                     tls=_tls(options),
                 )
-        except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
+        except (OSError, nats.errors.Error, TimeoutError, ValueError, TypeError) as error:
             raise self._opening_error(error) from error
 
     def _opening_error(self, error: Exception) -> DeliveryError:
@@ -88,18 +90,22 @@ class Connection:
                 "the server refuses the log-in: check --nats-user and --nats-pass, --nats-token, or"
                 " --nats-creds-file"
             )
-        if isinstance(error, ValueError):
-            return Permanent(
-                f"the credentials cannot be used: check --nats-creds-file ({type(error).__name__})"
-            )
-        if "certificate" in text or isinstance(error, ssl.SSLError):
-            return Transient(
-                f"TLS failed, see --nats-tls-ca-file and --nats-tls-cert-file: {self.last_error or error}"
-            )
-        return Transient(f"cannot connect: {self.last_error or error or type(error).__name__}")
+        # Some errors of TLS are ValueErrors as well, so they come first.
+        reason = str(error) or self.last_error or type(error).__name__
+        reached = f"{' or '.join(self._options.servers)}: {reason}"
+        if self.transport.is_encrypting or isinstance(error, ssl.SSLError):
+            options = "--nats-tls-ca-file, --nats-tls-cert-file and --nats-tls-key-file"
+            return Transient(f"cannot connect with TLS (see {options}) to {reached}")
+        if isinstance(error, ValueError | TypeError):
+            return Permanent("the credentials cannot be used: check --nats-creds-file")
+        return Transient(f"cannot connect to {reached}")
 
     async def _on_error(self, error: Exception) -> None:
         self.last_error = str(error) or type(error).__name__
+        # The only answer to a message that the user may not publish; the library puts it in lower case.
+        violation = re.search(r'permissions violation for publish to "(.*)"', self.last_error)
+        if violation and self.transport.window:
+            self.transport.window.refuse(violation[1], FORBIDDEN)
 
     async def _on_loss(self) -> None:
         self.lost.set()
@@ -156,7 +162,7 @@ class NatsSink:
         reply = f"{self._transport.inbox}.{self._windows}.".encode()
         commands, failures = self._commands(batch, reply)
         too_large = {failure.place for failure in failures}
-        window = Window(self._windows, [place for place in range(len(batch)) if place not in too_large])
+        window = Window(self._windows, batch, set(range(len(batch))) - too_large)
         if window.open:
             self._transport.window = window
             await self._send(commands)
@@ -212,6 +218,8 @@ def _payload_size(made: bytes) -> int:
 
 def _refusal(answer: bytes) -> DeliveryError:
     """Classify an answer that is no confirmation."""
+    if answer == FORBIDDEN.encode():
+        return Permanent(FORBIDDEN)
     if answer.startswith(b"NATS/1.0 503"):
         return Transient("no JetStream stream takes the subject, or its leader is away")
     try:
@@ -243,15 +251,15 @@ async def _check_stream(options: Nats, client: Client) -> float | None:
             " to have it created"
         ) from error
     except nats.js.errors.ServiceUnavailableError as error:
-        raise Transient(f"JetStream is not available: {error.description}") from error
-    except nats.js.errors.APIError as error:
-        raise Permanent(f"--nats-stream {options.stream}: {error.description} ({error.err_code})") from error
-    except (nats.errors.Error, TimeoutError) as error:
-        if "no responders" in str(error).lower():
+        if error.description is None:
             raise Permanent(
                 "JetStream is not enabled on the server or for this account: enable it, or set"
                 " --nats-jetstream=false"
             ) from error
+        raise Transient(f"JetStream is not available: {error.description}") from error
+    except nats.js.errors.APIError as error:
+        raise Permanent(f"--nats-stream {options.stream}: {error.description} ({error.err_code})") from error
+    except (nats.errors.Error, TimeoutError) as error:
         raise Transient(f"JetStream does not answer: {error or type(error).__name__}") from error
     missing = [
         each for each in subjects if not any(covers(taken, each) for taken in info.config.subjects or [])

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from nats.aio.transport import TcpTransport
 
@@ -23,9 +24,10 @@ _UNSAFE_IN_NAME = re.compile(r"[^!-$&-9;-~]")
 class Window:
     """The confirmations that one write waits for."""
 
-    def __init__(self, number: int, places: Sequence[int]) -> None:
+    def __init__(self, number: int, batch: Sequence[Record], places: Iterable[int]) -> None:
         self.number = b"%d" % number
         self.open = set(places)
+        self._batch = batch
         self.refusals: dict[int, bytes] = {}
         """Place of a message to the server's answer, where that was no confirmation."""
         self.finished = asyncio.Event()
@@ -38,6 +40,11 @@ class Window:
             if not self.open:
                 self.finished.set()
 
+    def refuse(self, subject: str, reason: str) -> None:
+        """Settle the messages to a subject that the server will not answer."""
+        for place in [each for each in self.open if self._batch[each].address.destination.lower() == subject]:
+            self.settle(place, reason.encode())
+
 
 class ConfirmingTransport(TcpTransport):
     """The library's transport, less the confirmations that it reads."""
@@ -46,6 +53,8 @@ class ConfirmingTransport(TcpTransport):
         super().__init__()  # type: ignore[no-untyped-call] # the library's
         self.inbox = f"_INBOX.{secrets.token_hex(11)}"
         self.window: Window | None = None
+        self.is_encrypting = False
+        """Whether TLS was begun; what goes wrong from then on has to do with it."""
         start = re.escape(self.inbox).encode() + rb"\.(\d+)\.(\d+) \d+ "
         # A confirmation or an error is JSON in one line; a status such as 503 has a header and no payload.
         self._answers = re.compile(
@@ -53,7 +62,7 @@ class ConfirmingTransport(TcpTransport):
             + start
             + rb"\d+\r\n([^\r\n]*)\r\n|HMSG "
             + start
-            + rb"\d+ \d+\r\n(NATS/1\.0 [^\r\n]*)\r\n\r\n\r\n"
+            + rb"\d+ \d+\r\n(NATS/1\.0 [^\r\n]*)\r\n(?:[^\r\n]+\r\n)*\r\n\r\n"
         )
         self._beginnings = (b"MSG " + self.inbox.encode(), b"HMSG " + self.inbox.encode())
         self._rest = b""
@@ -61,6 +70,11 @@ class ConfirmingTransport(TcpTransport):
     def __bool__(self) -> bool:
         # The library replaces a transport that is not connected yet; this one is to stay.
         return True
+
+    async def connect_tls(self, *arguments: Any, **named: Any) -> None:
+        """Take note that TLS begins."""
+        self.is_encrypting = True
+        await super().connect_tls(*arguments, **named)
 
     async def read(self, buffer_size: int) -> bytes:
         """Return what the library has to see; it is called again at once for more."""
