@@ -19,26 +19,25 @@ REQUEST = {
 
 def test_the_id_is_a_digest_of_the_canonical_text() -> None:
     text = (
-        '{"dataTypes":["book_change","trade"],"exchange":"binance","from":"2020-01-01",'
+        '{"dataTypes":["trade","book_change"],"exchange":"binance","from":"2020-01-01",'
         '"symbols":["btcusdt","ethusdt"],"to":"2020-01-02"}'
     )
     assert stream_id_for(REQUEST) == hashlib.blake2b(text.encode()).hexdigest()[:32]
 
 
 def test_the_id_never_changes() -> None:
-    assert stream_id_for(REQUEST) == "1549551c77f510d8c0f3f746d865d0a8"
+    assert stream_id_for(REQUEST) == "b391e7736c547419c055ca9b7b494d39"
 
 
 @pytest.mark.parametrize(
     "request_",
     [
         dict(reversed(REQUEST.items())),
-        REQUEST | {"symbols": ["ethusdt", "btcusdt"]},
-        REQUEST | {"symbols": ("ethusdt", "btcusdt"), "dataTypes": {"trade", "book_change"}},
+        REQUEST | {"symbols": ("btcusdt", "ethusdt")},
         REQUEST | {"withDisconnectMessages": None},
     ],
 )
-def test_order_and_absence_make_no_difference(request_: dict[str, object]) -> None:
+def test_order_of_keys_and_absence_make_no_difference(request_: dict[str, object]) -> None:
     assert stream_id_for(request_) == stream_id_for(REQUEST)
 
 
@@ -46,6 +45,7 @@ def test_order_and_absence_make_no_difference(request_: dict[str, object]) -> No
     "request_",
     [
         REQUEST | {"to": "2020-01-03"},
+        REQUEST | {"dataTypes": ["book_change", "trade"]},
         REQUEST | {"symbols": ["btcusdt"]},
         REQUEST | {"symbols": ["btcusdt", "btcusdt", "ethusdt"]},
         REQUEST | {"withDisconnectMessages": True},
@@ -58,7 +58,7 @@ def test_every_difference_makes_another_id(request_: dict[str, object]) -> None:
 
 
 def test_text_is_written_in_utf_8_with_few_escapes() -> None:
-    text = '{"s":["a\\"\\\\\\n\\u0001\x7f","币","𝄞"]}'
+    text = '{"s":["𝄞","币","a\\"\\\\\\n\\u0001\x7f"]}'
     assert (
         stream_id_for({"s": ["𝄞", "币", 'a"\\\n\x01\x7f']}) == hashlib.blake2b(text.encode()).hexdigest()[:32]
     )

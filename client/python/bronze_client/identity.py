@@ -6,7 +6,6 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 
@@ -21,13 +20,12 @@ def stream_id_for(request: Mapping[str, Any]) -> str:
     The id is made so, in any language:
 
     1. Entries whose value is null are left out, at every depth: absent and null are the same.
-    2. Lists are sorted, at every depth, by the UTF-8 bytes of their elements as written in step 4. So
-       the order of symbols or data types makes no difference.
-    3. Keys of objects are sorted by their UTF-8 bytes.
-    4. The request is written as JSON in UTF-8 without white space. In strings only `"`, `\\` and the
+    2. Keys of objects are sorted by their UTF-8 bytes. Lists keep their order: another order of data
+       types may be answered by another order of messages.
+    3. The request is written as JSON in UTF-8 without white space. In strings only `"`, `\\` and the
        characters below U+0020 are escaped: `\\"`, `\\\\`, `\\b`, `\\f`, `\\n`, `\\r`, `\\t`, all others as
        `\\u00` and two lower-case digits. Integers are decimal digits. (`JSON.stringify` writes so.)
-    5. The id is the first 32 hexadecimal digits, in lower case, of the BLAKE2b-512 digest of that text.
+    4. The id is the first 32 hexadecimal digits, in lower case, of the BLAKE2b-512 digest of that text.
 
     Values are strings, integers, booleans, None, lists and mappings. Numbers with a fraction and times
     raise TypeError, because languages write them differently: give them as text, always the same.
@@ -44,8 +42,8 @@ def _canonical(value: Any) -> str:
         # Python compares text by code point, which is the order of its UTF-8 bytes.
         keys = sorted(_key(key) for key, entry in value.items() if entry is not None)
         return "{" + ",".join(f"{_canonical(key)}:{_canonical(value[key])}" for key in keys) + "}"
-    if isinstance(value, Sequence | AbstractSet) and not isinstance(value, bytes | bytearray | memoryview):
-        return "[" + ",".join(sorted(map(_canonical, value))) + "]"
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return "[" + ",".join(map(_canonical, value)) + "]"
     raise TypeError(f"A request cannot contain a {type(value).__name__}; give it as text.")
 
 
