@@ -339,7 +339,6 @@ def spoil(given: Given, pick: random.Random) -> None:
         name, equals, value = given.arguments[at].partition("=")
         if MARKER not in name:
             given.arguments[at] = "--" + mutate(name[2:], pick).replace("=", "") + equals + value
-            given.hides_secrets = given.arguments[at].startswith("--") and " " not in name
     elif way == 3 and given.environ:
         name = pick.choice(list(given.environ))
         given.environ["SIDECAR_" + mutate(name[8:], pick)] = given.environ.pop(name)

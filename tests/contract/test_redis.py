@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import redis.asyncio
-from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks import redis_connection
+from bronze_sidecar.sinks import redis_connection, redis_link
 from bronze_sidecar.sinks.base import Backend, Failed, Sink
 from configurations import backend_of
 from contract.contract import (
@@ -88,7 +88,7 @@ class TestRedis(SinkContract):
         return addressing(prefix)
 
     def be_impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(redis_connection, "ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr(redis_link, "ANSWER_SECONDS", 1.0)
         monkeypatch.setattr(redis_connection, "CONNECT_SECONDS", 1.0)
 
     @pytest.fixture
@@ -146,8 +146,8 @@ async def prices(url: str, key: str) -> list[int]:
         return [price(each) for each in await read_stream(connected, key)]
 
 
-async def refusal(backend: Backend) -> Permanent | Transient:
-    with pytest.raises((Permanent, Transient)) as caught:
+async def refusal(backend: Backend) -> DeliveryError:
+    with pytest.raises(DeliveryError) as caught:
         async with backend.open(Route(backend)):
             pass
     return caught.value
@@ -167,7 +167,8 @@ async def test_entries_are_those_that_the_library_would_write(redis_server: Endp
         for each in events:
             await connected.xadd("plain", {"data": each.envelope, **dict(route.headers(each))})
         assert not await write_once(backend, *events)
-        plain, ours = await connected.xrange("plain"), await connected.xrange("reference.BTC-USDT")
+        plain: Any = await connected.xrange("plain")
+        ours: Any = await connected.xrange("reference.BTC-USDT")
     assert [fields for _, fields in ours] == [fields for _, fields in plain]
 
 

@@ -97,7 +97,7 @@ OPTIONS: dict[str, st.SearchStrategy[Written]] = {
     "--sqs-queue-url": same(words.map("https://sqs.eu-west-1.amazonaws.com/1/{}".format)),
 }
 each_option = pytest.mark.parametrize("flag", OPTIONS)
-check = settings(max_examples=40, deadline=None)
+check = settings(max_examples=25, deadline=None)
 
 
 def names_of(flag: str) -> tuple[str, str, str]:

@@ -119,7 +119,9 @@ class Connection:
             async with asyncio.timeout(1):
                 await self.client.close()
         except (TimeoutError, OSError, nats.errors.Error):
-            self.transport.close()  # type: ignore[no-untyped-call] # the library's
+            pass
+        finally:
+            self.transport.abort()
 
 
 class NatsSink:

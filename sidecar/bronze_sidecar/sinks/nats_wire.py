@@ -86,6 +86,12 @@ class ConfirmingTransport(TcpTransport):
             if for_library:
                 return for_library
 
+    def abort(self) -> None:
+        """Let go of the socket, whatever waits to be sent: a frozen server would hold it for ever."""
+        for writer in (self._io_writer, self._bare_io_writer):
+            if writer is not None:
+                writer.transport.abort()
+
     async def send(self, commands: list[bytes]) -> None:
         """Write commands and wait until the socket has taken them."""
         self.write(b"".join(commands))  # type: ignore[no-untyped-call] # the library's

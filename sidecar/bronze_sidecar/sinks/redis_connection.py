@@ -1,105 +1,26 @@
-"""Connections to Redis, one server or a cluster: made by redis-py, written to with ready-made commands."""
+"""Connecting to Redis as the options say, to one server or a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
 
-import hiredis
-from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.connection import Connection, SSLConnection, parse_url
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    NoPermissionError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+from bronze_sidecar.sinks.redis_link import ANSWER_SECONDS, Cluster, Link, Server, error_text, pack
 
 if TYPE_CHECKING:
     from bronze_sidecar.sinks.redis import Redis
 
 CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 10.0
-"""How long a write may take; a server that is silent for longer is taken for gone."""
-
-LOST = frozenset({"LOADING", "MASTERDOWN", "NOAUTH", "READONLY"})
-"""Answers of a server that takes no writes at present; another may have its place when one connects anew."""
-
-REFUSED = frozenset({"NOPERM", "WRONGTYPE"})
-"""Answers that are the same for whatever else is written to the key."""
-
 # What the server is built with; an operator may lower it to 1 MiB.
 DEFAULT_VALUE_LIMIT = 512 * 1024 * 1024
-VALUE_TOO_LARGE = "invalid bulk length"
-
-
-def pack(*words: bytes) -> bytes:
-    """Return a command as it is sent."""
-    return b"*%d\r\n" % len(words) + b"".join(map(bulk, words))
-
-
-def bulk(word: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(word), word)
-
-
-class Command(NamedTuple):
-    """A command in the form in which it is sent, and a key that says which node it is for."""
-
-    key: bytes
-    packed: bytes
-
-
-PING = Command(b"", pack(b"PING"))
-
-
-class Link(Protocol):
-    """A connected server or cluster."""
-
-    one_node: bool
-    """Whether a command may name keys of any slot."""
-
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send the commands; return the answer to each, or the exception that stands for it."""
-
-    async def ping(self) -> None:
-        """Return if the server, or each node, answers; raise Disconnected if not."""
-
-
-def classify(error: Exception) -> DeliveryError:
-    """Say what an answer of the server, or its absence, means for what was sent."""
-    if isinstance(error, DeliveryError):
-        return error
-    if not isinstance(error, ResponseError):
-        return Disconnected(_text(error))
-    return classify_text(_text(error))
-
-
-def classify_text(text: str) -> DeliveryError:
-    """Say what an error that the server gave means."""
-    code = text.partition(" ")[0]
-    if "to run the 'eval" in text:
-        return Disconnected(text)  # to be opened as for a user who may not run scripts
-    if code in REFUSED:
-        return Permanent(text)
-    return Disconnected(text) if code in LOST else Transient(text)
-
-
-def _text(error: BaseException) -> str:
-    # redis-py keeps the codes that it knows apart from the text.
-    code = getattr(error, "status_code", None)
-    text = str(error) or type(error).__name__
-    return f"{code} {text}" if code and not text.startswith(code) else text
-
-
-# -- connecting
 
 
 @contextlib.asynccontextmanager
@@ -110,7 +31,7 @@ async def connect(options: Redis) -> AsyncIterator[tuple[Link, Connection]]:
     try:
         facts = await _greet(connection, settings)
         if facts.get(b"mode") == b"cluster":
-            async with _connect_to_cluster(settings) as cluster:
+            async with _connect_to_cluster(settings, connection) as cluster:
                 yield cluster, connection
         elif facts.get(b"role") in {b"replica", b"slave"}:
             raise Transient("the server is a replica, which takes no writes")
@@ -124,7 +45,10 @@ class Settings:
     """What redis-py is told, from the options or from the URL."""
 
     def __init__(self, options: Redis) -> None:
-        url: Any = parse_url(options.url) if options.url else {}
+        try:
+            url: Any = parse_url(options.url) if options.url else {}
+        except ValueError as error:
+            raise Permanent(f"--redis-url is of no use: {error}") from None
         self.host = url.get("host", options.host)
         self.port = url.get("port", options.port)
         self.db = int(url.get("db", options.db))
@@ -203,7 +127,7 @@ async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]
 
 
 def _cannot_open(error: Exception, settings: Settings) -> DeliveryError:
-    text = _text(error)
+    text = error_text(error)
     if isinstance(error, AuthenticationError):
         return Permanent(f"the server refuses {settings.credential_options}: {text}")
     if settings.db and isinstance(error, ResponseError):
@@ -238,9 +162,9 @@ async def may_run(connection: Connection, *commands: tuple[bytes, ...]) -> bool:
     except NoPermissionError:
         return False
     except ResponseError as error:
-        if "unknown command" in str(error):
-            return False
-        raise
+        if "unknown command" not in str(error) and "scripting engine" not in str(error):
+            raise
+        return False
     return True
 
 
@@ -253,44 +177,6 @@ async def value_limit(connection: Connection) -> int:
         return DEFAULT_VALUE_LIMIT
 
 
-async def _converse(connection: Connection, packed: Sequence[bytes]) -> list[Any]:
-    """Send all commands at once, then read the answers."""
-    answers: list[Any] = []
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS), _aborting(connection):
-            await connection.send_packed_command(packed)
-            while len(answers) < len(packed):
-                try:
-                    answers.append(await connection.read_response())
-                except ResponseError as error:
-                    answers.append(error)
-    except TimeoutError:
-        lost: Exception = Disconnected(f"no answer within {ANSWER_SECONDS:.0f} seconds")
-    except (RedisError, OSError) as error:
-        lost = error
-    else:
-        return answers
-    return answers + [lost] * (len(packed) - len(answers))
-
-
-@contextlib.asynccontextmanager
-async def _aborting(connection: Connection) -> AsyncIterator[None]:
-    """Connect if need be; break the connection off if anything goes wrong.
-
-    The library only closes it, and that waits until the server has read what is still to be sent: a frozen
-    one would hold the socket and the memory, and store the entries behind later ones when it goes on.
-    """
-    await connection.connect()  # type: ignore[no-untyped-call]
-    writer = connection._writer  # noqa: SLF001 - there is no other way to it
-    try:
-        yield
-    except BaseException:
-        await connection.disconnect(nowait=True)
-        if writer is not None:
-            writer.transport.abort()
-        raise
-
-
 async def _close(connection: Connection) -> None:
     writer = connection._writer  # noqa: SLF001 - there is no other way to it
     with contextlib.suppress(RedisError):
@@ -299,124 +185,21 @@ async def _close(connection: Connection) -> None:
         writer.transport.abort()
 
 
-def _expect_answers(answers: Sequence[Any]) -> None:
-    for answer in answers:
-        # Also "no permission" is an answer.
-        error = classify(answer) if isinstance(answer, Exception) else None
-        if isinstance(error, Disconnected):
-            raise error
-
-
-class Server:
-    """One server, through one connection."""
-
-    one_node = True
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        # redis-py would connect anew by itself, and hide that answers were lost.
-        if not self._connection.is_connected:
-            return [Disconnected("the connection is closed")] * len(commands)
-        return await _converse(self._connection, [command.packed for command in commands])
-
-    async def ping(self) -> None:
-        _expect_answers(await self.exchange([PING]))
-
-
-# -- clusters
-
-
 @contextlib.asynccontextmanager
-async def _connect_to_cluster(settings: Settings) -> AsyncIterator[Cluster]:
+async def _connect_to_cluster(settings: Settings, connection: Connection) -> AsyncIterator[Cluster]:
     if settings.db:
         raise Permanent(f"a Redis cluster has no database {settings.db}, see {settings.db_option}")
+    # redis-py asks for both, and says of a user who may not that there is no cluster.
+    if not await may_run(connection, (b"CLUSTER", b"SLOTS"), (b"COMMAND",)):
+        raise Permanent("the user of --redis-username may not run CLUSTER SLOTS and COMMAND")
     client = settings.cluster()
     try:
-        yield await Cluster.of(client)
+        cluster = Cluster(client)
+        try:
+            await cluster.look()
+        except Disconnected as error:
+            raise Transient(str(error)) from error
+        yield cluster
     finally:
         with contextlib.suppress(RedisError):
             await client.aclose()
-
-
-class Cluster:
-    """A cluster: commands go to the nodes that hold their keys, to all of them at once."""
-
-    one_node = False
-
-    def __init__(self, client: RedisCluster) -> None:
-        self._client = client
-        self._must_look = False
-
-    @classmethod
-    async def of(cls, client: RedisCluster) -> Cluster:
-        cluster = cls(client)
-        await cluster._look()
-        return cluster
-
-    async def _look(self) -> None:
-        """Ask the nodes that are known who holds which slots."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._client.aclose()
-                await self._client.initialize()
-        except TimeoutError as error:
-            raise Disconnected("the cluster does not answer") from error
-        except (RedisError, RedisClusterException, OSError) as error:
-            raise Disconnected(_text(error)) from error
-        self._must_look = False
-
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        if self._must_look:
-            try:
-                await self._look()
-            except Disconnected as error:
-                return [error] * len(commands)
-        answers: list[Any] = [None] * len(commands)
-        places: dict[ClusterNode, list[int]] = {}
-        for place, command in enumerate(commands):
-            try:
-                node = self._client.get_node_from_key(command.key)  # type: ignore[arg-type]
-            except RedisClusterException as error:
-                answers[place] = error
-            else:
-                places.setdefault(node, []).append(place)  # type: ignore[arg-type]
-        await asyncio.gather(
-            *(self._converse(node, commands, answers, those) for node, those in places.items())
-        )
-        if any(isinstance(each, Exception) and not isinstance(each, ResponseError) for each in answers):
-            self._must_look = True
-        return answers
-
-    async def ping(self) -> None:
-        nodes = self._client.get_primaries()
-        answers = await asyncio.gather(*(self._ask(node, [PING.packed]) for node in nodes))
-        _expect_answers([answer for each in answers for answer in each])
-
-    async def _converse(
-        self, node: ClusterNode, commands: Sequence[Command], answers: list[Any], places: list[int]
-    ) -> None:
-        heard = await self._ask(node, [commands[place].packed for place in places])
-        for place, answer in zip(places, heard, strict=True):
-            moved = isinstance(answer, AskError | TryAgainError)
-            answers[place] = await self._follow(commands[place]) if moved else answer
-
-    async def _ask(self, node: ClusterNode, packed: Sequence[bytes]) -> list[Any]:
-        connection = node.acquire_connection()
-        try:
-            await node.disconnect_if_needed(connection)
-            return await _converse(connection, packed)
-        finally:
-            node.release(connection)
-
-    async def _follow(self, command: Command) -> Any:
-        """Let redis-py find the node that has the key by now, and remember it."""
-        reader = hiredis.Reader()
-        reader.feed(command.packed)
-        words: Any = reader.gets()
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await self._client.execute_command(words[0].decode(), *words[1:])
-        except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
-            return error

@@ -13,17 +13,8 @@ from redis.exceptions import NoPermissionError, NoScriptError, RedisError
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.event import Event
 from bronze_sidecar.sinks.base import Address, Failed, Limits, Record
-from bronze_sidecar.sinks.redis_connection import (
-    VALUE_TOO_LARGE,
-    Command,
-    Link,
-    bulk,
-    classify,
-    classify_text,
-    connect,
-    may_run,
-    value_limit,
-)
+from bronze_sidecar.sinks.redis_connection import connect, may_run, value_limit
+from bronze_sidecar.sinks.redis_link import VALUE_TOO_LARGE, Command, Link, bulk, classify, classify_text
 
 if TYPE_CHECKING:
     from bronze_sidecar.routes import Route
@@ -61,16 +52,17 @@ id for each entry. That makes it no dearer for the server than plain commands.
 SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 NO_ENTRIES = (b"0", b"0", b"0")
 ID_FIELD = bulk(b"eventId")
+HOLES = bulk(b"") + ID_FIELD + bulk(b"")
 BY_SHA = bulk(b"EVALSHA") + bulk(SHA)
 BY_TEXT = bulk(b"EVAL") + bulk(SCRIPT)
 
-# A server runs the script undisturbed: this many entries take it well below a tenth of a second.
+# A server does nothing else while it runs a script; so many entries take it about a tenth of a second.
 LIMITS = Limits(records=10_000, bytes=16 * 1024 * 1024)
 
 # Lua passes at most 8,000 words to a function.
 META_LIMIT = 3_000
-REMEMBERED_METAS = 100
-"""By address; a meta that differs from event to event is not worth remembering."""
+# An event's own meta is not worth more; that of a producer's session is used again and again.
+REMEMBERED_METAS = 1_000
 
 
 @asynccontextmanager
@@ -88,27 +80,30 @@ async def open_redis(options: Redis, route: Route) -> AsyncIterator[RedisSink]:
         yield RedisSink(link, encoder, scripted=scripted)
 
 
-class Shared:
-    """What the entries of an address with the same meta have in common, as it is sent."""
+class Words:
+    """Words of a command as they are sent."""
 
-    __slots__ = ("after", "before", "key", "length")
+    __slots__ = ("count", "packed")
 
-    def __init__(self, key: bytes, before: Sequence[bytes], after: Sequence[bytes]) -> None:
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self.packed = b"".join(map(bulk, words))
+        self.count = len(words)
+
+
+NO_META = Words(())
+
+
+class Start:
+    """What all entries of an address have in common."""
+
+    __slots__ = ("after", "before", "key")
+
+    def __init__(self, key: bytes, before: Words, after: Words) -> None:
         self.key = key
-        self.before = b"".join(map(bulk, before))
+        self.before = before
         """From the key to the name of the field that holds the envelope."""
-        self.after = b"".join(map(bulk, after))
+        self.after = after
         """What follows the event's id."""
-        self.length = len(before) + len(after) + 3
-        """The words of a whole entry."""
-
-    def with_holes(self) -> bytes:
-        return b"%b%b$0\r\n\r\n%b$0\r\n\r\n%b" % (
-            bulk(b"%d" % self.length),
-            self.before,
-            ID_FIELD,
-            self.after,
-        )
 
 
 class Encoder:
@@ -119,6 +114,7 @@ class Encoder:
         self._trim = (b"MAXLEN", b"~", b"%d" % maxlen) if maxlen else ()
         self._hole = bulk(b"%d" % (len(self._trim) + 5))
         self._value_limit = value_limit
+        self._metas: dict[tuple[tuple[str, str], ...], Words] = {}
 
     def faults(self, batch: Sequence[Record]) -> dict[int, DeliveryError]:
         """Return why records can never be stored, by their places."""
@@ -141,44 +137,59 @@ class Encoder:
     def script_call(self, records: Iterable[Record], by: bytes) -> bytes:
         """Return one call of the script for all records."""
         entries: list[bytes] = []
-        numbers: dict[Shared, bytes] = {}
+        numbers: dict[tuple[Start, Words], bytes] = {}
         with_meta = bool(self._meta_prefix)
+        known = self._metas.get
         for address, event in records:
-            items = tuple(event.meta.items()) if with_meta else ()
-            known = address.prepared
-            shared: Shared = (known and known.get(items)) or self._prepare(address, items)
-            number = numbers.get(shared)
+            meta = NO_META
+            if with_meta and event.meta:
+                meta = known(items := tuple(event.meta.items())) or self._remember(items)
+            number = numbers.get(shared := (address.prepared or self._prepare(address), meta))
             if number is None:
                 number = numbers[shared] = bulk(b"%d" % (len(numbers) + 1))
             envelope, event_id = event.envelope, event.id.encode()
             entries.append(
                 b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (number, len(envelope), envelope, len(event_id), event_id)
             )
-        keys = {shared.key for shared in numbers}
-        words = 5 + len(keys) + sum(shared.length + 1 for shared in numbers) + 3 * len(entries)
-        start = [b"*%d\r\n" % words, by, bulk(b"%d" % len(keys)), *map(bulk, keys)]
-        shares = [self._hole, bulk(b"%d" % len(numbers)), *(shared.with_holes() for shared in numbers)]
-        return b"".join(start + shares + entries)
+        keys = {start.key for start, _ in numbers}
+        lengths = [_length(*shared) for shared in numbers]
+        words = 5 + len(keys) + sum(lengths) + len(lengths) + 3 * len(entries)
+        call = [b"*%d\r\n" % words, by, bulk(b"%d" % len(keys)), *map(bulk, keys)]
+        call += [self._hole, bulk(b"%d" % len(numbers))]
+        for (start, meta), length in zip(numbers, lengths, strict=True):
+            call += bulk(b"%d" % length), start.before.packed, HOLES, start.after.packed, meta.packed
+        return b"".join(call + entries)
 
     def plain_call(self, record: Record) -> bytes:
         """Return the plain command for one record."""
         address, event = record
-        shared = self._prepare(address, tuple(event.meta.items()) if self._meta_prefix else ())
-        start = b"*%d\r\n%b%b" % (shared.length + 1, bulk(b"XADD"), shared.before)
-        return start + bulk(event.envelope) + ID_FIELD + bulk(event.id.encode()) + shared.after
+        start = address.prepared or self._prepare(address)
+        meta = self._remember(tuple(event.meta.items())) if self._meta_prefix else NO_META
+        count = b"*%d\r\n" % (1 + _length(start, meta))
+        own = bulk(event.envelope) + ID_FIELD + bulk(event.id.encode())
+        return count + bulk(b"XADD") + start.before.packed + own + start.after.packed + meta.packed
 
-    def _prepare(self, address: Address, meta: tuple[tuple[str, str], ...]) -> Shared:
+    def _prepare(self, address: Address) -> Start:
         key = address.destination.encode()
-        headers = [*address.headers, *((self._meta_prefix + name, value) for name, value in meta)]
-        shared = Shared(
+        start = Start(
             key,
-            before=(key, *self._trim, b"*", b"data"),
-            after=[word.encode() for header in headers for word in header],
+            before=Words((key, *self._trim, b"*", b"data")),
+            after=Words([word.encode() for header in address.headers for word in header]),
         )
-        if address.prepared is None or len(address.prepared) >= REMEMBERED_METAS:
-            address.prepared = {}
-        address.prepared[meta] = shared
-        return shared
+        address.prepared = start
+        return start
+
+    def _remember(self, items: tuple[tuple[str, str], ...]) -> Words:
+        if len(self._metas) >= REMEMBERED_METAS:
+            self._metas.clear()
+        words = [word.encode() for name, value in items for word in (self._meta_prefix + name, value)]
+        meta = self._metas[items] = Words(words)
+        return meta
+
+
+def _length(start: Start, meta: Words) -> int:
+    """Return the number of words from the key on."""
+    return start.before.count + 3 + start.after.count + meta.count
 
 
 class RedisSink:

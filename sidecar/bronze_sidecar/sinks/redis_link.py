@@ -1,0 +1,232 @@
+"""Links to Redis, one server or a cluster: commands that are ready to be sent go out, answers come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.connection import Connection
+from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError, ResponseError
+
+from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+
+ANSWER_SECONDS = 10.0
+"""How long a write may take; a server that is silent for longer is taken for gone."""
+
+LOST = frozenset({"LOADING", "MASTERDOWN", "NOAUTH", "READONLY"})
+"""Answers of a server that takes no writes at present; another may have its place when one connects anew."""
+
+REFUSED = frozenset({"NOPERM", "WRONGTYPE"})
+"""Answers that are the same for whatever else is written to the key."""
+
+REDIRECTIONS = 5
+VALUE_TOO_LARGE = "invalid bulk length"
+
+
+def pack(*words: bytes) -> bytes:
+    """Return a command as it is sent."""
+    return b"*%d\r\n" % len(words) + b"".join(map(bulk, words))
+
+
+def bulk(word: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(word), word)
+
+
+class Command(NamedTuple):
+    """A command in the form in which it is sent, and a key that says which node it is for."""
+
+    key: bytes
+    packed: bytes
+
+
+ASKING = pack(b"ASKING")
+PING = Command(b"", pack(b"PING"))
+
+
+class Link(Protocol):
+    """A connected server or cluster."""
+
+    one_node: bool
+    """Whether a command may name keys of any slot."""
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send the commands; return the answer to each, or the exception that stands for it."""
+
+    async def ping(self) -> None:
+        """Return if the server, or each node, answers; raise Disconnected if not."""
+
+
+def classify(error: Exception) -> DeliveryError:
+    """Say what an answer of the server, or its absence, means for what was sent."""
+    if isinstance(error, DeliveryError):
+        return error
+    if not isinstance(error, ResponseError):
+        return Disconnected(error_text(error))
+    return classify_text(error_text(error))
+
+
+def classify_text(text: str) -> DeliveryError:
+    """Say what an error that the server gave means."""
+    code = text.partition(" ")[0]
+    if "to run the 'eval" in text:
+        return Disconnected(text)  # to be opened as for a user who may not run scripts
+    if code in REFUSED:
+        return Permanent(text)
+    return Disconnected(text) if code in LOST else Transient(text)
+
+
+def error_text(error: BaseException) -> str:
+    # redis-py keeps the codes that it knows apart from the text.
+    code = getattr(error, "status_code", None)
+    text = str(error) or type(error).__name__
+    return f"{code} {text}" if code and not text.startswith(code) else text
+
+
+async def converse(connection: Connection, packed: Sequence[bytes]) -> list[Any]:
+    """Send all commands at once, then read the answers."""
+    answers: list[Any] = []
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS), _aborting(connection):
+            await connection.send_packed_command(packed)
+            while len(answers) < len(packed):
+                try:
+                    answers.append(await connection.read_response())
+                except ResponseError as error:
+                    answers.append(error)
+    except TimeoutError:
+        lost: Exception = Disconnected(f"no answer within {ANSWER_SECONDS:.0f} seconds")
+    except (RedisError, OSError) as error:
+        lost = error
+    else:
+        return answers
+    return answers + [lost] * (len(packed) - len(answers))
+
+
+@contextlib.asynccontextmanager
+async def _aborting(connection: Connection) -> AsyncIterator[None]:
+    """Connect if need be; break the connection off if anything goes wrong.
+
+    The library only closes it, and that waits until the server has read what is still to be sent: a frozen
+    one would hold the socket and the memory, and store the entries behind later ones when it goes on.
+    """
+    await connection.connect()  # type: ignore[no-untyped-call]
+    writer = connection._writer  # noqa: SLF001 - there is no other way to it
+    try:
+        yield
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        if writer is not None:
+            writer.transport.abort()
+        raise
+
+
+def _expect_answers(answers: Sequence[Any]) -> None:
+    for answer in answers:
+        # Also "no permission" is an answer.
+        error = classify(answer) if isinstance(answer, Exception) else None
+        if isinstance(error, Disconnected):
+            raise error
+
+
+class Server:
+    """One server, through one connection."""
+
+    one_node = True
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        # redis-py would connect anew by itself, and hide that answers were lost.
+        if not self._connection.is_connected:
+            return [Disconnected("the connection is closed")] * len(commands)
+        return await converse(self._connection, [command.packed for command in commands])
+
+    async def ping(self) -> None:
+        _expect_answers(await self.exchange([PING]))
+
+
+class Cluster:
+    """A cluster: commands go to the nodes that hold their keys, to all of them at once."""
+
+    one_node = False
+
+    def __init__(self, client: RedisCluster) -> None:
+        self._client = client
+        self._must_look = False
+
+    async def look(self) -> None:
+        """Ask the nodes that are known who holds which slots."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._client.aclose()
+                await self._client.initialize()
+        except TimeoutError as error:
+            raise Disconnected("the cluster does not answer") from error
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise Disconnected(error_text(error)) from error
+        self._must_look = False
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        if self._must_look:
+            try:
+                await self.look()
+            except Disconnected as error:
+                return [error] * len(commands)
+        answers: list[Any] = [None] * len(commands)
+        places: dict[ClusterNode, list[int]] = {}
+        for place, command in enumerate(commands):
+            try:
+                node = self._client.get_node_from_key(command.key)  # type: ignore[arg-type]
+            except RedisClusterException as error:
+                answers[place] = error
+            else:
+                places.setdefault(node, []).append(place)  # type: ignore[arg-type]
+        await asyncio.gather(
+            *(self._converse(node, commands, answers, those) for node, those in places.items())
+        )
+        if any(isinstance(each, Exception) and not isinstance(each, ResponseError) for each in answers):
+            self._must_look = True
+        return answers
+
+    async def ping(self) -> None:
+        nodes = self._client.get_primaries()
+        answers = await asyncio.gather(*(self._ask(node, [PING.packed]) for node in nodes))
+        _expect_answers([answer for each in answers for answer in each])
+
+    async def _converse(
+        self, node: ClusterNode, commands: Sequence[Command], answers: list[Any], places: list[int]
+    ) -> None:
+        heard = await self._ask(node, [commands[place].packed for place in places])
+        for place, answer in zip(places, heard, strict=True):
+            answers[place] = await self._follow(commands[place], answer)
+
+    async def _follow(self, command: Command, answer: Any) -> Any:
+        """Send a command after a key that is elsewhere by now, or will be."""
+        # Not by the library: it may say ASKING on one connection and send the command on another.
+        for _ in range(REDIRECTIONS):
+            packed = [command.packed]
+            if isinstance(answer, MovedError):
+                await self._client.nodes_manager.move_slot(answer)
+                node = self._client.get_node_from_key(command.key)  # type: ignore[arg-type]
+            elif isinstance(answer, AskError):
+                node = self._client.get_node(answer.host, answer.port)
+                packed.insert(0, ASKING)
+            else:
+                break
+            if node is None:
+                self._must_look = True
+                break
+            answer = (await self._ask(node, packed))[-1]
+        return answer
+
+    async def _ask(self, node: ClusterNode, packed: Sequence[bytes]) -> list[Any]:
+        connection = node.acquire_connection()
+        try:
+            await node.disconnect_if_needed(connection)
+            return await converse(connection, packed)
+        finally:
+            node.release(connection)
