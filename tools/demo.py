@@ -46,6 +46,7 @@ nats:
     env: demo
 """
 PACED_SHARE, PACED_RATE = 0.05, 2_500
+SEND_SECONDS = 120
 
 
 def main() -> int:
@@ -83,19 +84,20 @@ def demonstrate(count: int, seed: int, *, keep: bool) -> int:
         print(f"  {dim(shortened(messages[len(messages) // 2].decode()))}")
 
         heading("3. Through the Python client into the sidecar")
-        delivered = asyncio.run(send(sidecar.socket, stream_id, messages))
+        if not asyncio.run(send(sidecar.socket, stream_id, messages)):
+            print(f"\n{dim('the last of its log:')}\n{indented(sidecar.log.read_text()[-2000:])}")
+            return 1
 
         heading("4. What is on the bus")
         findings = asyncio.run(read_back(nats.url, STREAM, stream_id, messages))
         show(findings)
 
         heading("5. Nothing missing?")
-        is_fine = delivered and findings.is_complete
         verdict(findings, time.monotonic() - began)
         if keep:
             explain(nats, sidecar)
             wait_for_interrupt()
-    return 0 if is_fine else 1
+    return 0 if findings.is_complete else 1
 
 
 class SidecarProcess(NativeServer):
@@ -145,16 +147,20 @@ async def send(address: str, stream_id: str, messages: Sequence[bytes]) -> bool:
     paced = int(len(messages) * PACED_SHARE)
     stats = Stats()
     try:
-        async with connect(
-            address,
-            source="bronze-demo/1",
-            origin="replay",
-            stream_id=stream_id,
-            request_id="demo",
-            on_full="wait",
-            max_wait=math.inf,
-            buffer_events=20_000,
-        ) as publisher:
+        async with (
+            asyncio.timeout(SEND_SECONDS),
+            connect(
+                address,
+                source="bronze-demo/1",
+                origin="replay",
+                stream_id=stream_id,
+                request_id="demo",
+                on_full="wait",
+                max_wait=math.inf,
+                buffer_events=20_000,
+                close_timeout=1,
+            ) as publisher,
+        ):
             began = time.monotonic()
             for message in messages[: len(messages) - paced]:
                 await publisher.publish_wait(message)
@@ -171,8 +177,8 @@ async def send(address: str, stream_id: str, messages: Sequence[bytes]) -> bool:
             latencies = await paced_latencies(publisher, messages[len(messages) - paced :])
             await publisher.flush()
             stats = publisher.stats
-    except PublishError as error:
-        print(f"  {bad(str(error))}")
+    except (PublishError, TimeoutError) as error:
+        print(f"  {bad(str(error) or f'Not all of them were acknowledged within {SEND_SECONDS} s.')}")
         return False
     if latencies:
         rows.append((f"at {PACED_RATE:,} messages/s", f"{len(latencies):,} more messages, from publish() to"))

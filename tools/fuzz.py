@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 from bronze_client.schema import NormalizedEvent
-from bronze_sidecar.check import as_json, as_table, report
+from bronze_sidecar.check import as_table, report
 from bronze_sidecar.config import Config, load
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.event import Event
@@ -281,7 +281,8 @@ def odd_configuration(pick: random.Random) -> Given:
             options[flag] = mutate(options[flag], pick)
         elif pick.random() < 0.3:
             del options[flag]
-    sources = pick.choices(("flag", "variable", "file"), k=len(options))
+    kinds = ("flag", "variable", "file") if pick.random() < 0.5 else ("flag", "variable")
+    sources = pick.choices(kinds, k=len(options))
     given = Given([], {}, None, hides_secrets=True)
     document: dict[str, Any] = {}
     for (flag, value), source in zip(options.items(), sources, strict=True):
@@ -317,7 +318,7 @@ def put_into(document: dict[str, Any], flag: str, value: str, pick: random.Rando
 
 def file_of(document: dict[str, Any], pick: random.Random) -> bytes:
     try:
-        text = yaml.safe_dump(document, allow_unicode=True) if pick.random() < 0.5 else json.dumps(document)
+        text = yaml.safe_dump(document, allow_unicode=True) if pick.random() < 0.3 else json.dumps(document)
         return text.encode()
     except (UnicodeEncodeError, RecursionError):
         return json.dumps(document).encode()
@@ -381,7 +382,7 @@ def try_routes(config: Config) -> None:
     for row in rows:
         if not row["filtered"] and not LEGAL[row["backend"]].fullmatch(row["destination"]):
             raise Broken(f"an illegal destination: {row}")
-    if MARKER in as_table(config, rows) + as_json(rows):
+    if MARKER in as_table(config, rows):
         raise Broken("the report shows a secret")
 
 
@@ -463,12 +464,14 @@ def run(numbers: Sequence[int], seed: int) -> Tally:
     tally = Tally()
     mapper = Mapper(StreamContext(stream_id="fuzz", source="fuzz", request_id="r", meta={"route": "x"}))
     ingest_field = timestamp_field(5, 1_700_000_000, 1)
-    with tempfile.TemporaryDirectory() as folder:
+    # In memory where there is such a place: the file is written thousands of times.
+    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         path = Path(folder, "fuzz.yaml")
         for number in numbers:
             pick = random.Random(f"{seed}:{number}")  # noqa: S311 - to be the same in every run
             tried: Given | bytes
-            if number % 2:
+            if number % 5 < 2:
                 tried = odd_configuration(pick)
                 trial = partial(try_configuration, tried, path)
             else:

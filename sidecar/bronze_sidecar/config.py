@@ -177,7 +177,7 @@ def _backend(
     problems: list[Problem],
 ) -> Backend | None:
     """Make a back end of its options, if any are given; check them together once each is right."""
-    options = options_of(cls, cls.name)
+    options = [each for each in OPTIONS if each.group == cls.name]
     mine = {each.name: given[each.path][0] for each in options if each.path in given}
     if not mine:
         return None

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.event import Event
 from bronze_sidecar.lane import Lane
-from bronze_sidecar.mapping import Mapper, StreamContext
+from bronze_sidecar.mapping import EVENT_ID_HEADS, Mapper, StreamContext
 from bronze_sidecar.payloads import ORIGINS, PAYLOAD_CASES, snake_case
 from bronze_sidecar.sinks.base import Record
 from bronze_sidecar.telemetry import Metrics
@@ -205,7 +205,9 @@ class Intake:
                 ticket.rejected(position, "the envelope has no exchange")
                 continue
             event_id = f"{prefix}{position}"
-            encoded = envelope + self._lacking(event, event_id, ingest_field)
+            id_bytes = event_id.encode()
+            lacking = self._lacking(event, ingest_field)
+            encoded = b"".join((envelope, EVENT_ID_HEADS[len(id_bytes)], id_bytes, lacking))
             if len(encoded) > most:
                 ticket.rejected(position, self._too_large(len(encoded)))
                 continue
@@ -226,11 +228,9 @@ class Intake:
             )
         return events
 
-    def _lacking(self, event: NormalizedEvent, event_id: str, ingest_field: bytes) -> bytes:
+    def _lacking(self, event: NormalizedEvent, ingest_field: bytes) -> bytes:
         """Return the encoded fields that an envelope needs and does not have; appending them adds them."""
-        fields = map_entry(_META, "event_id", event_id)
-        if not event.HasField("ingest_ts"):
-            fields += ingest_field
+        fields = b"" if event.HasField("ingest_ts") else ingest_field
         if not event.source:
             fields += self._source
         if not event.origin:

@@ -34,7 +34,7 @@ _META = heads(10)
 
 # The entry of `event_id` up to the id, by the id's length. No id is longer: 64 characters of
 # stream, 20 of position, 10 of level and two marks between them.
-_EVENT_ID = tuple(map_entry(_META, "event_id", "x" * length)[: -length or None] for length in range(100))
+EVENT_ID_HEADS = tuple(map_entry(_META, "event_id", "x" * length)[: -length or None] for length in range(100))
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotANumber)
 
@@ -134,7 +134,7 @@ class Mapper:
         events = []
         for level, payload in enumerate(payloads):
             one_id = f"{event_id}.{level}" if levels else event_id
-            envelope = b"".join((prefix, _EVENT_ID[len(one_id)], one_id.encode(), payload))
+            envelope = b"".join((prefix, EVENT_ID_HEADS[len(one_id)], one_id.encode(), payload))
             events.append(
                 Event(
                     envelope,

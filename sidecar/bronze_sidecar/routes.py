@@ -40,11 +40,9 @@ class Route:
     def __init__(self, backend: Backend) -> None:
         rules = backend.rules()
         self.rules = rules
-        self._address_by_case = {
-            case: _compile(rules.template_of(case), rules)
-            for case in PAYLOAD_CASES
-            if rules.include is None or case in rules.include
-        }
+        self._cases = frozenset(PAYLOAD_CASES) if rules.include is None else rules.include
+        self.address = _compile(rules, self._cases)
+        """Returns where an event goes, or None if its payload case is filtered."""
         self._templated = [(name, template.renderer()) for name, template in rules.templated_headers.items()]
         self.has_event_headers = bool(self._templated or rules.meta_prefix)
         """Whether headers differ between events of one address, beside the event's id."""
@@ -54,12 +52,7 @@ class Route:
 
     def takes(self, payload_case: str) -> bool:
         """Tell whether events of a payload case are published."""
-        return payload_case in self._address_by_case
-
-    def address(self, event: Event) -> Address | None:
-        """Return where the event goes, or None if its payload case is filtered."""
-        render = self._address_by_case.get(event.payload_case)
-        return render(event) if render else None
+        return payload_case in self._cases
 
     def event_headers(self, event: Event) -> list[tuple[str, str]]:
         """Return the headers that depend on the single event, without its id."""
@@ -79,31 +72,43 @@ class Route:
         return [header for header in headers if header[1]] if rules.drop_empty_headers else headers
 
 
-def _compile(destination: Template, rules: Rules) -> Callable[[Event], Address]:
-    """Make one function that renders an address, and remembers it unless meta takes part."""
-    key = rules.key or destination
+def _compile(rules: Rules, cases: frozenset[str]) -> Callable[[Event], Address | None]:
+    """Make one function that finds an event's address, and remembers it unless meta takes part."""
+    renderers = {case: _renderer(rules.template_of(case), rules) for case in cases}
+
+    def render(event: Event) -> Address | None:
+        renderer = renderers.get(event.payload_case)
+        return renderer(event) if renderer else None
+
+    templates = [rules.key, *map(rules.template_of, cases)]
+    placeholders = {name for template in templates if template for name in template.placeholders}
+    if any(name.startswith("meta.") for name in placeholders):
+        return render
+    cache: dict[tuple[str, ...], Address] = {}
+
+    def remember(key: tuple[str, ...], event: Event) -> Address | None:
+        address = render(event)
+        if address:
+            if len(cache) >= CACHE_LIMIT:
+                cache.clear()
+            cache[key] = address
+        return address
+
+    # A dictionary look-up by the fields that the templates name costs a fraction of rendering. The
+    # headers of an address name the payload case and the data type.
+    fields = "".join(f"e.{FIELDS[name]}, " for name in sorted(placeholders | {"payloadCase", "dataType"}))
+    names = {"known": cache.get, "remember": remember}
+    return eval(f"lambda e: known(k := ({fields})) or remember(k, e)", names)  # type: ignore[no-any-return] # noqa: S307
+
+
+def _renderer(destination: Template, rules: Rules) -> Callable[[Event], Address]:
     names: dict[str, Any] = {"Address": Address, "static": tuple(rules.static_headers.items())}
     headers = "static"
     if rules.type_headers:
         headers = "(('payloadCase', e.payload_case), ('dataType', e.data_type), *static)"
+    key = rules.key or destination
     rendered = f"Address({destination.expression(names)}, {key.expression(names)}, {headers})"
-    render = eval(f"lambda e: {rendered}", names)  # noqa: S307 - made of checked names and repr'd text
-    if destination.uses_meta or key.uses_meta:
-        return render  # type: ignore[no-any-return]
-    placeholders = {"dataType", *destination.placeholders, *key.placeholders}
-    fields = "".join(f"e.{FIELDS[name]}, " for name in sorted(placeholders))
-    cache: dict[tuple[str, ...], Address] = {}
-
-    def remember(key: tuple[str, ...], event: Event) -> Address:
-        if len(cache) >= CACHE_LIMIT:
-            cache.clear()
-        address: Address = render(event)
-        cache[key] = address
-        return address
-
-    # A dictionary look-up by the fields that the templates name costs a fraction of rendering.
-    names |= {"known": cache.get, "remember": remember}
-    return eval(f"lambda e: known(k := ({fields})) or remember(k, e)", names)  # type: ignore[no-any-return] # noqa: S307
+    return eval(f"lambda e: {rendered}", names)  # type: ignore[no-any-return] # noqa: S307 - made of checked names and repr'd text
 
 
 def trial_faults(backend: Backend) -> Iterator[tuple[str, Fault]]:

@@ -117,11 +117,12 @@ class TestRedis(SinkContract):
         )
 
     @pytest.fixture
-    async def tls_peer(self, redis_server: Endpoint, certificates: Certificates) -> AsyncIterator[Peer]:
-        async with tls_proxy(redis_server.port, certificates.server_context()) as port:
+    async def tls_peer(self, start_redis: StartRedis, certificates: Certificates) -> AsyncIterator[Peer]:
+        server = start_redis()
+        async with tls_proxy(server.port, certificates.server_context()) as port:
             encrypted = (*reach(port), "--redis-tls")
             yield peer_at(
-                redis_server.url,
+                server.url,
                 (*encrypted, f"--redis-tls-ca-file={certificates.ca_file}"),
                 wrong_flags=(*encrypted, f"--redis-tls-ca-file={certificates.other_ca_file}"),
                 options=("--redis-tls-ca-file",),
@@ -154,7 +155,8 @@ async def refusal(backend: Backend) -> DeliveryError:
 
 
 async def test_entries_are_those_that_the_library_would_write(redis_server: Endpoint) -> None:
-    backend = backend_at(redis_server.port, "reference", "--redis-static-headers=env:prod,région:Île")
+    flags = (f"--redis-url={redis_server.url}", "--redis-static-headers=env:prod,région:Île")
+    backend: Backend = backend_of(*flags, *addressing("reference"))
     route = Route(backend)
     events = [
         headed_event(),
@@ -377,8 +379,8 @@ async def test_a_replica_takes_no_writes(start_redis: StartRedis) -> None:
 # -- TLS
 
 
-async def test_shows_its_certificate(redis_server: Endpoint, certificates: Certificates) -> None:
-    async with tls_proxy(redis_server.port, certificates.server_context(ask_clients=True)) as port:
+async def test_shows_its_certificate(start_redis: StartRedis, certificates: Certificates) -> None:
+    async with tls_proxy(start_redis().port, certificates.server_context(ask_clients=True)) as port:
         encrypted = ("--redis-tls", f"--redis-tls-ca-file={certificates.ca_file}")
         own = (
             f"--redis-tls-cert-file={certificates.client_cert_file}",
@@ -389,23 +391,23 @@ async def test_shows_its_certificate(redis_server: Endpoint, certificates: Certi
         assert isinstance(error, Transient)
 
 
-async def test_a_url_asks_for_tls(redis_server: Endpoint, certificates: Certificates) -> None:
-    async with tls_proxy(redis_server.port, certificates.server_context()) as port:
+async def test_a_url_asks_for_tls(start_redis: StartRedis, certificates: Certificates) -> None:
+    async with tls_proxy(start_redis().port, certificates.server_context()) as port:
         flags = (f"--redis-url=rediss://localhost:{port}", f"--redis-tls-ca-file={certificates.ca_file}")
         assert not await write_once(backend_of(*flags, *addressing("rediss")), trade("A", 1))
 
 
-async def test_tls_to_a_server_without(redis_server: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tls_to_a_server_without(start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_connection, "CONNECT_SECONDS", 1.0)
-    error = await refusal(backend_at(redis_server.port, "tls", "--redis-tls"))
+    error = await refusal(backend_at(start_redis().port, "tls", "--redis-tls"))
     assert isinstance(error, Transient)
     assert "--redis-tls" in str(error)
 
 
-async def test_a_file_that_holds_no_certificates(redis_server: Endpoint, tmp_path: Path) -> None:
+async def test_a_file_that_holds_no_certificates(start_redis: StartRedis, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing of use")
     flags = ("--redis-tls", f"--redis-tls-ca-file={tmp_path / 'ca.pem'}")
-    error = await refusal(backend_at(redis_server.port, "tls", *flags))
+    error = await refusal(backend_at(start_redis().port, "tls", *flags))
     assert isinstance(error, Permanent)
     assert "--redis-tls-ca-file" in str(error)
 
@@ -487,3 +489,13 @@ async def test_a_cluster_has_one_database(start_redis_cluster: Callable[..., Red
     error = await refusal(backend_of(f"--redis-url={cluster.url}", *addressing("db"), "--redis-db=1"))
     assert isinstance(error, Permanent)
     assert "--redis-db" in str(error)
+
+
+async def test_a_cluster_whose_user_may_not_ask_for_its_slots(
+    start_redis_cluster: Callable[..., RedisCluster],
+) -> None:
+    cluster = start_redis_cluster("--user", "writer", "on", ">secret", "~*", "-@all", "+xadd", "+@scripting")
+    login = ("--redis-username=writer", "--redis-password=secret")
+    error = await refusal(backend_of(f"--redis-url={cluster.url}", *addressing("acl"), *login))
+    assert isinstance(error, Permanent)
+    assert "CLUSTER SLOTS" in str(error)

@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import msgspec
+
 from bronze_sidecar.errors import DeliveryError, Permanent
 from bronze_sidecar.event import Event
 from bronze_sidecar.naming import Target, control_character
@@ -80,7 +82,7 @@ class Address:
         return self.destination, self.key
 
 
-class Record(NamedTuple):
+class Record(msgspec.Struct, gc=False):
     """An event addressed to one destination of one sink."""
 
     address: Address

@@ -161,10 +161,10 @@ async def may_run(connection: Connection, *commands: tuple[bytes, ...]) -> bool:
             await ask(connection, *command)
     except NoPermissionError:
         return False
-    except ResponseError as error:
-        if "unknown command" not in str(error) and "scripting engine" not in str(error):
-            raise
-        return False
+    except RedisError as error:
+        if "unknown command" in str(error) or "scripting engine" in str(error):
+            return False
+        raise Transient(error_text(error)) from error
     return True
 
 
@@ -175,6 +175,8 @@ async def value_limit(connection: Connection) -> int:
         return int(answer[1])
     except (ResponseError, IndexError, ValueError):
         return DEFAULT_VALUE_LIMIT
+    except RedisError as error:
+        raise Transient(error_text(error)) from error
 
 
 async def _close(connection: Connection) -> None:

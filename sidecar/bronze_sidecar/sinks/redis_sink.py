@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoPermissionError, NoScriptError, RedisError
+from redis.exceptions import NoPermissionError, NoScriptError
 
-from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent
 from bronze_sidecar.event import Event
 from bronze_sidecar.sinks.base import Address, Failed, Limits, Record
 from bronze_sidecar.sinks.redis_connection import connect, may_run, value_limit
@@ -69,14 +69,8 @@ REMEMBERED_METAS = 1_000
 async def open_redis(options: Redis, route: Route) -> AsyncIterator[RedisSink]:
     """Connect; close on leaving."""
     async with connect(options) as (link, connection):
-        try:
-            scripted = await may_run(
-                connection, (b"EVAL", SCRIPT, *NO_ENTRIES), (b"EVALSHA", SHA, *NO_ENTRIES)
-            )
-            most = await value_limit(connection)
-        except RedisError as error:
-            raise Transient(str(classify(error))) from error
-        encoder = Encoder(route.rules.meta_prefix, options.maxlen, most)
+        scripted = await may_run(connection, (b"EVAL", SCRIPT, *NO_ENTRIES), (b"EVALSHA", SHA, *NO_ENTRIES))
+        encoder = Encoder(route.rules.meta_prefix, options.maxlen, await value_limit(connection))
         yield RedisSink(link, encoder, scripted=scripted)
 
 
@@ -121,7 +115,7 @@ class Encoder:
         limit = self._value_limit
         places = [
             place
-            for place, (_, event) in enumerate(batch)
+            for place, event in enumerate([record.event for record in batch])
             if len(event.envelope) > limit or len(event.meta) > META_LIMIT
         ]
         return {place: self._fault(batch[place].event) for place in places}
@@ -140,7 +134,8 @@ class Encoder:
         numbers: dict[tuple[Start, Words], bytes] = {}
         with_meta = bool(self._meta_prefix)
         known = self._metas.get
-        for address, event in records:
+        for record in records:
+            address, event = record.address, record.event
             meta = NO_META
             if with_meta and event.meta:
                 meta = known(items := tuple(event.meta.items())) or self._remember(items)
@@ -162,7 +157,7 @@ class Encoder:
 
     def plain_call(self, record: Record) -> bytes:
         """Return the plain command for one record."""
-        address, event = record
+        address, event = record.address, record.event
         start = address.prepared or self._prepare(address)
         meta = self._remember(tuple(event.meta.items())) if self._meta_prefix else NO_META
         count = b"*%d\r\n" % (1 + _length(start, meta))
