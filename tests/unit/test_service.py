@@ -429,5 +429,4 @@ async def test_draining_acknowledges_what_was_accepted_and_refuses_the_rest(tmp_
         code, details = await stream.refused()
         assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
         late = running.stream()
-        await late.call.wait_for_connection()
         assert (await late.refused())[0] == grpc.StatusCode.UNAVAILABLE
