@@ -116,8 +116,8 @@ class Sink(Protocol):
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
         """Store the batch, in order; return after the back end has confirmed it.
 
-        Return the records that were not stored; raise DeliveryError if none was. When a record of an
-        order was not stored, no later record of that order may have been.
+        Return the records that were not stored; raise DeliveryError if none was. When a record may be
+        stored later (Transient), no later record of its order may have been stored before it.
         """
 
 
