@@ -7,7 +7,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import nats
 import pytest
@@ -35,7 +35,9 @@ def trade(position: int) -> bytes:
 class Bus(Protocol):
     """A back end with its real server."""
 
-    server: NativeServer
+    @property
+    def server(self) -> NativeServer:
+        """Return the server."""
 
     def options(self) -> list[str]:
         """Return the sidecar's options for it."""
@@ -80,7 +82,7 @@ class RedisBus:
         ]
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
-        client = redis.asyncio.Redis(port=self.server.port)
+        client: Any = redis.asyncio.Redis(port=self.server.port)
         for key in sorted(await client.keys("bronze:*")):
             last = b"-"
             while entries := await client.xrange(key, last, count=5000):

@@ -8,13 +8,13 @@ import signal
 import socket
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 import trustme
-from bronze_client import PublishError, connect
+from bronze_client import Publisher, PublishError, connect
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from servers import NatsServer, free_port
@@ -169,7 +169,9 @@ async def test_health_and_reflection_answer(start_nats: Callable[..., NatsServer
         with grpc.insecure_channel(process.address) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             for service in ("", "bronze.sidecar.v1.SidecarService"):
-                answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+                answer = health.Check(  # type: ignore[attr-defined]
+                    health_pb2.HealthCheckRequest(service=service), timeout=10
+                )
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
             services = ProtoReflectionDescriptorDatabase(channel).get_services()
             assert "bronze.sidecar.v1.SidecarService" in services
@@ -237,7 +239,7 @@ async def test_undelivered_events_and_a_second_signal_show_in_the_exit_status(
 
 
 @contextlib.asynccontextmanager
-async def undelivered(address: str):
+async def undelivered(address: str) -> AsyncIterator[Publisher]:
     """A publisher whose events are known not to arrive."""
     with contextlib.suppress(PublishError):
         async with connect(address, close_timeout=0.1) as publisher:
@@ -278,7 +280,9 @@ async def test_ten_thousand_garbage_batches_are_answered_and_good_events_between
     with sidecar(*nats_options(server)) as process:
         process.wait_until_ready()
         async with grpc.aio.insecure_channel(process.address) as channel:
-            call = channel.unary_unary("/bronze.sidecar.v1.SidecarService/PublishBatch")
+            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                "/bronze.sidecar.v1.SidecarService/PublishBatch"
+            )
             context = StreamContext(stream_id="garbage")
 
             async def answer(batch: Batch) -> PublishBatchResponse:

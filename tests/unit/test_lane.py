@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from bronze_sidecar.config import Config
@@ -15,7 +16,10 @@ from bronze_sidecar.sinks.base import Failed, Limits, Record
 from bronze_sidecar.telemetry import Metrics
 from scripted import Answer, Script, Scripted, record
 
-FAST = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2}
+
+def fast(**options: Any) -> Config:
+    """Return a configuration whose retries do not wait."""
+    return Config(retry_backoff_ms=1, retry_backoff_max_ms=2, **options)
 
 
 class Waiting:
@@ -39,7 +43,7 @@ class Waiting:
 
 @asynccontextmanager
 async def running(script: Script, config: Config | None = None, **backend: object) -> AsyncIterator[Lane]:
-    lane = Lane(Scripted(script, **backend), config or Config(**FAST), Metrics().lane("scripted"))  # type: ignore[arg-type]
+    lane = Lane(Scripted(script, **backend), config or fast(), Metrics().lane("scripted"))  # type: ignore[arg-type]
     task = asyncio.create_task(lane.run())
     try:
         yield lane
@@ -52,6 +56,11 @@ def put(lane: Lane, *records: Record) -> Waiting:
     ticket = Waiting(len(records))
     lane.put(ticket, list(records), sum(len(each.event.envelope) for each in records))
     return ticket
+
+
+def open_gate(script: Script) -> None:
+    assert script.gate is not None
+    script.gate.set()
 
 
 async def in_flight(lane: Lane) -> None:
@@ -94,7 +103,7 @@ async def test_later_records_of_a_key_wait_behind_a_failed_one_while_other_keys_
         await in_flight(lane)
         second = put(lane, record("a2", "a"), record("b2", "b"))
         third = put(lane, record("a3", "a"))
-        script.gate.set()  # type: ignore[union-attr]
+        open_gate(script)
         for ticket in (first, second, third):
             await ticket.done.wait()
     assert [i for i in script.stored if i[0] == "a"] == ["a1", "a2", "a3"]
@@ -104,13 +113,11 @@ async def test_later_records_of_a_key_wait_behind_a_failed_one_while_other_keys_
 
 async def test_records_not_tried_go_first_next_time_in_their_order() -> None:
     not_tried = [Failed(2, NotTried("after a failure")), Failed(3, NotTried("after a failure"))]
-    script = Script(
-        answers=[lambda _: [Failed(1, Permanent("too large")), *not_tried]], gate=asyncio.Event()
-    )
+    script = Script(answers=[lambda _: [Failed(1, Permanent("too large")), *not_tried]], gate=asyncio.Event())
     async with running(script) as lane:
         ticket = put(lane, record("1", "a"), record("2", "b"), record("3", "c"), record("4", "b"))
         await in_flight(lane)
-        script.gate.set()  # type: ignore[union-attr]
+        open_gate(script)
         after = put(lane, record("5", "c"))
         await asyncio.gather(ticket.done.wait(), after.done.wait())
         assert script.stored == ["1", "3", "4", "5"]
@@ -156,7 +163,7 @@ async def test_a_lost_connection_is_opened_anew_and_the_batch_written_again() ->
 
 async def test_retries_end_at_the_limit_and_the_next_record_of_the_key_gets_its_own() -> None:
     script = Script(answers=[fail(Transient("poison"), 0)] * 3)
-    async with running(script, Config(retry_limit=2, **FAST)) as lane:
+    async with running(script, fast(retry_limit=2)) as lane:
         ticket = put(lane, record("a1", "a"), record("b1", "b"))
         await ticket.done.wait()
         later = put(lane, record("a2", "a"))
@@ -167,7 +174,7 @@ async def test_retries_end_at_the_limit_and_the_next_record_of_the_key_gets_its_
 
 async def test_an_unreachable_back_end_uses_up_limited_retries() -> None:
     script = Script(openings=[Transient("refused")] * 50)
-    async with running(script, Config(retry_limit=3, **FAST)) as lane:
+    async with running(script, fast(retry_limit=3)) as lane:
         ticket = put(lane, record("1"), record("2"))
         await ticket.done.wait()
         assert [failure[0] for failure in ticket.failures] == ["1", "2"]
@@ -200,19 +207,20 @@ async def test_a_refusal_after_it_once_worked_is_retried() -> None:
 
 async def test_a_full_lane_has_no_room_until_records_are_settled() -> None:
     script = Script(gate=asyncio.Event())
-    async with running(script, Config(max_queue_events=3, **FAST)) as lane:
+    async with running(script, fast(max_queue_events=3)) as lane:
         put(lane, record("1"), record("2"))
         assert lane.has_room
         put(lane, record("3"))
-        assert not lane.has_room
-        script.gate.set()  # type: ignore[union-attr]
+        full = not lane.has_room
+        open_gate(script)
         await lane.wait_for_room()
+        assert full
         assert lane.events < 3
 
 
 async def test_bytes_bound_a_lane_too() -> None:
     script = Script(gate=asyncio.Event())
-    async with running(script, Config(max_queue_bytes=100, **FAST)) as lane:
+    async with running(script, fast(max_queue_bytes=100)) as lane:
         put(lane, record("1", size=60))
         assert lane.has_room
         put(lane, record("2", size=60))
@@ -225,7 +233,7 @@ async def test_batches_respect_the_most_records_and_bytes_of_a_write() -> None:
     async with running(script, limits=limits) as lane:
         ticket = put(lane, *(record(str(number), size=10) for number in range(4)))
         large = put(lane, record("x", size=30), record("y", size=30), record("z", size=80))
-        script.gate.set()  # type: ignore[union-attr]
+        open_gate(script)
         await asyncio.gather(ticket.done.wait(), large.done.wait())
     assert script.writes == [["0", "1", "2"], ["3", "x"], ["y"], ["z"]]
 

@@ -121,7 +121,8 @@ class Running:
 
     async def publish_batch(self, batch: Batch, context: StreamContext | None = None) -> Outcome:
         request = PublishBatchRequest(context=context or StreamContext(stream_id="s"), batch=batch)
-        response = await self.channel.unary_unary(PUBLISH_BATCH)(request.SerializeToString())
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(PUBLISH_BATCH)
+        response = await call(request.SerializeToString())
         return PublishBatchResponse.FromString(response).outcome
 
 
