@@ -16,6 +16,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+from bronze_client._generated.bronze.sidecar.internal.v1 import typed_pb2
 from bronze_client._generated.bronze.sidecar.v1 import sidecar_pb2
 from bronze_client._generated.lakehouse.bronze.v1 import normalized_event_pb2
 from google.protobuf import descriptor_pb2
@@ -31,14 +32,21 @@ TYPESCRIPT_CODE = ROOT / "client" / "node" / "src" / "generated"
 SCHEMAS = [
     pytest.param("lakehouse/bronze/v1/normalized_event", normalized_event_pb2, id="bronze"),
     pytest.param("bronze/sidecar/v1/sidecar", sidecar_pb2, id="sidecar"),
+    pytest.param("bronze/sidecar/internal/v1/typed", typed_pb2, id="typed"),
 ]
 PYTHON_FILES = [
+    "bronze/sidecar/internal/v1/typed_pb2.py",
+    "bronze/sidecar/internal/v1/typed_pb2.pyi",
     "bronze/sidecar/v1/sidecar_pb2.py",
     "bronze/sidecar/v1/sidecar_pb2.pyi",
     "lakehouse/bronze/v1/normalized_event_pb2.py",
     "lakehouse/bronze/v1/normalized_event_pb2.pyi",
 ]
-TYPESCRIPT_FILES = ["bronze/sidecar/v1/sidecar_pb.ts", "lakehouse/bronze/v1/normalized_event_pb.ts"]
+TYPESCRIPT_FILES = [
+    "bronze/sidecar/internal/v1/typed_pb.ts",
+    "bronze/sidecar/v1/sidecar_pb.ts",
+    "lakehouse/bronze/v1/normalized_event_pb.ts",
+]
 
 
 # Python

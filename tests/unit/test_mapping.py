@@ -371,7 +371,7 @@ def test_what_must_be_a_number(kind, field, value, found):
     assert rejection(message) == (kind, field, f"must be a number, not {found}")
 
 
-TEXTS = {kind: ["exchange", "symbol", "name", "localTimestamp"] for kind in TYPES}
+TEXTS = {kind: ["exchange", "symbol", "name", "localTimestamp"] for kind in sorted(TYPES)}
 TEXTS["trade"] += ["id", "side", "timestamp"]
 TEXTS["liquidation"] += ["id", "side", "timestamp"]
 TEXTS["trade_bar"] += ["kind", "openTimestamp", "closeTimestamp", "timestamp"]

@@ -415,6 +415,7 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
     "Open": {
         "producer_id": (1, "string", None),
         "context": (2, "message bronze.sidecar.v1.StreamContext", None),
+        "acknowledged_sequence": (3, "uint64", None),
     },
     "StreamContext": {
         "stream_id": (1, "string", None),
@@ -438,6 +439,7 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
     "Opened": {
         "acknowledged_sequence": (1, "uint64", None),
         "credits": (2, "message bronze.sidecar.v1.Credits", None),
+        "outcome": (3, "message bronze.sidecar.v1.Outcome", None),
     },
     "Credits": {
         "events": (1, "uint64", None),
@@ -457,6 +459,7 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
         "kind": (2, "enum bronze.sidecar.v1.FailureKind", None),
         "reason": (3, "string", None),
         "backend": (4, "string", None),
+        "level": (5, "optional uint32", None),
     },
     "PublishBatchRequest": {
         "context": (1, "message bronze.sidecar.v1.StreamContext", None),
@@ -821,6 +824,9 @@ def messages_of(
 def described(
     field: descriptor_pb2.FieldDescriptorProto, message: descriptor_pb2.DescriptorProto
 ) -> Description:
+    if field.proto3_optional:
+        # The oneof around such a field is the compiler's own.
+        return field.number, f"optional {kind(field)}", None
     oneof = message.oneof_decl[field.oneof_index].name if field.HasField("oneof_index") else None
     for entry in message.nested_type:
         if entry.options.map_entry and field.type_name.endswith(f".{message.name}.{entry.name}"):
@@ -883,7 +889,11 @@ def declarations(file: descriptor_pb2.FileDescriptorProto) -> list[tuple[tuple[i
     def add_message(message: descriptor_pb2.DescriptorProto, place: tuple[int, ...], name: str) -> None:
         found.append((place, name))
         found.extend(((*place, 2, i), f"{name}.{field.name}") for i, field in enumerate(message.field))
-        found.extend(((*place, 8, i), f"{name}.{oneof.name}") for i, oneof in enumerate(message.oneof_decl))
+        found.extend(
+            ((*place, 8, i), f"{name}.{oneof.name}")
+            for i, oneof in enumerate(message.oneof_decl)
+            if not oneof.name.startswith("_")  # the compiler's own, around an optional field
+        )
         for i, nested in enumerate(message.nested_type):
             if not nested.options.map_entry:
                 add_message(nested, (*place, 3, i), f"{name}.{nested.name}")
