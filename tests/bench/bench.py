@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import nats
@@ -26,18 +26,18 @@ from machine import CORES, OTHER_CORES, SUBJECT_CORES, SidecarProcess, memory_mi
 from servers import NativeServer, NatsServer, RedisServer
 
 HERE = Path(__file__).parent
-SUBJECT = "bronze.{{exchange}}.{{symbol}}.{{payloadCase}}"
+DESTINATION = "bronze.{{exchange}}.{{symbol}}.{{payloadCase}}"
 RATES = (10_000, 50_000)
-# What a client gathers before it sends.
+# What a client gathers before it sends, and what it may have on the way at most.
 GATHERED_SECONDS = 0.005
-# More than the sidecar will hold: three producers, each with as many batches as one may send.
-FROZEN_LOADS = 3
-FROZEN_WINDOW = ("--batch=256", "--window=390")
+PACED_EVENTS_ON_THE_WAY = 40_000
+# More than the sidecar will hold: three producers, each with about as many batches as it may send.
+FROZEN_LOADS, FROZEN_WINDOW = 3, 390
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long everything takes."""
+    """How much is measured, and for how long."""
 
     batches: Sequence[int]
     seconds: float
@@ -45,7 +45,7 @@ class Plan:
 
 
 FULL = Plan(batches=(256, 1024), seconds=4.0, frozen_seconds=8.0)
-QUICK = Plan(batches=(256,), seconds=1.2, frozen_seconds=3.0)
+QUICK = Plan(batches=(256,), seconds=1.0, frozen_seconds=3.0)
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Bus:
 
     name: str
     program: Sequence[str]
-    options: Sequence[str]
-    server: NativeServer | None
-    idiom: str
+    options: Sequence[str] = ()
+    server: NativeServer | None = None
+    idiom: str = ""
     """What its client library shows first."""
 
     def empty(self) -> None:
@@ -80,27 +80,34 @@ async def _purge(url: str) -> None:
 
 @contextmanager
 def buses(folder: Path) -> Iterator[list[Bus]]:
-    nats_server = NatsServer(folder / "nats")
-    redis_server = RedisServer(folder / "redis")
-    run = ("-m", "bronze_sidecar", "run")
-    try:
-        nats_server.start()
-        redis_server.start()
+    with ExitStack() as stack:
+        nats_server = NatsServer(folder / "nats")
+        redis_server = RedisServer(folder / "redis")
+        for server in (nats_server, redis_server):
+            stack.callback(server.stop)
+            server.start()
         nats_options = (
             f"--nats-servers={nats_server.url}",
             "--nats-stream=BENCH",
             "--nats-subject=bronze.other",
-            f"--nats-subject-template={SUBJECT}",
+            f"--nats-subject-template={DESTINATION}",
         )
-        redis_options = (f"--redis-url={redis_server.url}", f"--redis-stream={SUBJECT}")
+        redis_options = (f"--redis-url={redis_server.url}", f"--redis-stream={DESTINATION}")
+        run = ("-m", "bronze_sidecar", "run")
         yield [
-            Bus("null", (str(HERE / "null_sidecar.py"),), (), None, ""),
-            Bus("nats", run, nats_options, nats_server, "publish_async, 1,024 on the way"),
-            Bus("redis", run, redis_options, redis_server, "pipelines of 1,024 XADD"),
+            Bus("null", (str(HERE / "null_sidecar.py"),)),
+            Bus("nats", run, nats_options, nats_server, "library: publish_async, 1,024 on the way"),
+            Bus("redis", run, redis_options, redis_server, "library: pipelines of 1,024 XADD"),
         ]
-    finally:
-        nats_server.stop()
-        redis_server.stop()
+
+
+@dataclass
+class Results:
+    """Rows of the three tables."""
+
+    throughput: list[tuple[str, ...]] = field(default_factory=list)
+    latency: list[tuple[str, ...]] = field(default_factory=list)
+    memory: list[tuple[str, ...]] = field(default_factory=list)
 
 
 def main() -> int:
@@ -108,29 +115,137 @@ def main() -> int:
     arguments.add_argument("--quick", action="store_true", help="a short run, less exact")
     arguments.add_argument("--only", choices=("null", "nats", "redis"), help="one back end alone")
     chosen = arguments.parse_args()
-    plan = QUICK if chosen.quick else FULL
     describe_machine()
     os.sched_setaffinity(0, OTHER_CORES)
     began = time.monotonic()
+    results = Results()
     with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder, buses(Path(folder)) as all_buses:
-        wanted = [bus for bus in all_buses if chosen.only in {None, bus.name}]
-        print("\nEvents into the sidecar, acknowledged after the back end confirmed them")
-        row("back end", "way", "batch", "events/s", "CPU us/event", "core busy", "of bare loop")
-        for bus in wanted:
-            throughput(bus, plan, Path(folder))
-        print(
-            "\nFrom sending a batch to its acknowledgement, at a steady rate; a batch is what a client"
-            f" gathers in {GATHERED_SECONDS * 1000:g} ms"
-        )
-        row("back end", "events/s", "batch", "p50 ms", "p99 ms")
-        for bus in wanted:
-            latency(bus, plan, Path(folder))
-        print("\nResident memory of the sidecar, MiB")
-        row("back end", "at rest", "under load", "frozen, 1st half", "2nd half", "at most")
-        for bus in wanted:
-            memory(bus, plan, Path(folder))
-    print(f"\n{time.monotonic() - began:.0f} s")
+        for bus in all_buses:
+            if chosen.only in {None, bus.name}:
+                print(f"measuring {bus.name} ...", file=sys.stderr, flush=True)
+                measure(bus, QUICK if chosen.quick else FULL, results)
+    show(results)
+    print(f"\nAll of it took {time.monotonic() - began:.0f} s.")
     return 0
+
+
+# -- measuring
+
+
+def measure(bus: Bus, plan: Plan, results: Results) -> None:
+    bare = bare_loops(bus, plan, results) if bus.server else 0.0
+    bus.empty()
+    with running(bus) as sidecar, loading(sidecar) as load:
+        at_rest = memory_mib(sidecar.pid)
+        for kind in ("envelopes", "json"):
+            for batch in plan.batches:
+                bus.empty()
+                found = load.run(seconds=plan.seconds, kind=kind, batch=batch)
+                results.throughput.append(throughput_row(bus.name, kind, str(batch), found, bare))
+        under_load = memory_mib(sidecar.pid, "VmHWM")
+        for rate in RATES:
+            bus.empty()
+            batch = int(rate * GATHERED_SECONDS)
+            window = PACED_EVENTS_ON_THE_WAY // batch
+            found = load.run(seconds=plan.seconds, rate=rate, batch=batch, window=window)
+            results.latency.append(
+                (
+                    bus.name,
+                    f"{rate:,}",
+                    f"{found['rate']:,.0f}",
+                    f"{found['p50']:.1f}",
+                    f"{found['p99']:.1f}",
+                )
+            )
+        figures = [f"{at_rest:.0f}", f"{under_load:.0f}"]
+        if bus.server:
+            bus.empty()
+            figures += frozen(bus.server, sidecar, plan.frozen_seconds)
+        results.memory.append((bus.name, *figures, *[""] * (5 - len(figures))))
+
+
+def bare_loops(bus: Bus, plan: Plan, results: Results) -> float:
+    """Measure what the sidecar is compared with; return the bare loop's rate."""
+    rates = []
+    for way, name in (("sink", "bare loop, 1,024 a write"), ("library", bus.idiom)):
+        bus.empty()
+        program = [sys.executable, str(HERE / "bare.py"), way, str(plan.seconds), *bus.options]
+        done = subprocess.run(pinned(program), check=True, stdout=subprocess.PIPE)
+        found = json.loads(done.stdout)
+        rates.append(found["best"])
+        results.throughput.append(throughput_row(bus.name, name, "", found, rates[0]))
+    return rates[0]
+
+
+def throughput_row(name: str, way: str, batch: str, found: dict[str, float], bare: float) -> tuple[str, ...]:
+    ratio = f"{found['best'] / bare:.2f}" if bare else ""
+    figures = f"{found['rate']:,.0f}", f"{found['best']:,.0f}", f"{found['cpu']:.2f}", f"{found['busy']:.0%}"
+    return name, way, batch, *figures, ratio
+
+
+def frozen(server: NativeServer, sidecar: SidecarProcess, seconds: float) -> list[str]:
+    """Let the server answer nothing; return the most memory in either half of that time, and what waits."""
+    with ExitStack() as stack:
+        for _ in range(FROZEN_LOADS):
+            load = stack.enter_context(loading(sidecar))
+            load.start(seconds=1000.0, window=FROZEN_WINDOW)
+        # One more is that of the measurements before.
+        while sidecar.open_streams() < FROZEN_LOADS:
+            time.sleep(0.05)
+        server.freeze()
+        stack.callback(server.thaw)
+        halves = []
+        for _ in range(2):
+            samples = []
+            until = time.monotonic() + seconds / 2
+            while time.monotonic() < until:
+                time.sleep(0.05)
+                samples.append(memory_mib(sidecar.pid))
+            halves.append(f"{max(samples):.0f}")
+        return [*halves, f"{sidecar.waiting_events():,}"]
+
+
+@contextmanager
+def running(bus: Bus) -> Iterator[SidecarProcess]:
+    with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder:
+        sidecar = SidecarProcess(Path(folder), bus.program, *bus.options)
+        try:
+            yield sidecar.start()
+        finally:
+            sidecar.stop()
+
+
+class LoadProcess:
+    """A process that sends what it is told."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+        self._process = process
+        self._address = address
+
+    def start(self, **scenario: float | str) -> None:
+        """Let it begin."""
+        assert self._process.stdin
+        print(json.dumps({"address": self._address, **scenario}), file=self._process.stdin, flush=True)
+
+    def run(self, **scenario: float | str) -> dict[str, float]:
+        """Let it begin, and return what it measured."""
+        self.start(**scenario)
+        assert self._process.stdout
+        found: dict[str, float] = json.loads(self._process.stdout.readline())
+        return found
+
+
+@contextmanager
+def loading(sidecar: SidecarProcess) -> Iterator[LoadProcess]:
+    command = [sys.executable, str(HERE / "load.py"), str(sidecar.pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield LoadProcess(process, sidecar.socket)
+        finally:
+            process.kill()
+
+
+# -- showing
 
 
 def describe_machine() -> None:
@@ -139,120 +254,41 @@ def describe_machine() -> None:
         f"Python {platform.python_version()}, {len(CORES)} cores, load average {load:.1f} before the start."
     )
     if len(CORES) > 1:
-        print(f"What is measured has core {min(SUBJECT_CORES)} to itself, as far as others leave it.")
+        print(f"What is measured runs on core {min(SUBJECT_CORES)}, servers and load on the others.")
     else:
         print("There is only one core, which everything shares.")
     if load > 0.5:
         print("The machine is not idle: rates are lower bounds, latencies upper ones.")
 
 
-def row(*cells: object) -> None:
-    """Print one line of a table."""
-    first, *others = (f"{cell:,.2f}" if isinstance(cell, float) else str(cell) for cell in cells)
-    widths = (38, 6, 10, 14, 11, 14) if len(cells) == 7 else (14,) * len(others)
+def show(results: Results) -> None:
     print(
-        f"  {first:<10}" + "".join(f"{text:>{width}}" for text, width in zip(others, widths, strict=True)),
-        flush=True,
+        "\nThroughput: events acknowledged after the back end confirmed them;\nthe ratio is that of the best half seconds\n"
     )
+    heads = (
+        *("back end", "what", "batch", "events/s", "best half second"),
+        *("CPU µs/event", "core busy", "of bare loop"),
+    )
+    table(heads, results.throughput)
+    print(
+        "\nLatency: from when a batch should be sent to its acknowledgement, at a steady rate;\n"
+        f"a batch is what a client gathers in {GATHERED_SECONDS * 1000:g} ms\n"
+    )
+    table(("back end", "events/s", "reached", "p50 ms", "p99 ms"), results.latency)
+    print("\nResident memory of the sidecar in MiB; the server frozen while producers send all they may\n")
+    heads = ("back end", "at rest", "under load", "frozen, at first", "later", "events waiting")
+    table(heads, results.memory)
 
 
-def throughput(bus: Bus, plan: Plan, folder: Path) -> None:
-    bare = 0.0
-    if bus.server:
-        for way, name in (("sink", "bare loop, 1,024 a write"), ("library", bus.idiom)):
-            bus.empty()
-            found = findings(
-                pinned([sys.executable, str(HERE / "bare.py"), way, str(plan.seconds), *bus.options])
-            )
-            bare = bare or found["rate"]
-            ratio = f"{found['rate'] / bare:.2f}"
-            row(bus.name, name, "", f"{found['rate']:,.0f}", found["cpu"], f"{found['busy']:.0%}", ratio)
-    with running(bus, folder) as sidecar:
-        for kind in ("envelopes", "json"):
-            for batch in plan.batches:
-                bus.empty()
-                found = load(sidecar, plan.seconds, "--kind", kind, "--batch", str(batch))
-                ratio = f"{found['rate'] / bare:.2f}" if bare else ""
-                row(
-                    bus.name,
-                    kind,
-                    batch,
-                    f"{found['rate']:,.0f}",
-                    found["cpu"],
-                    f"{found['busy']:.0%}",
-                    ratio,
-                )
-
-
-def latency(bus: Bus, plan: Plan, folder: Path) -> None:
-    with running(bus, folder) as sidecar:
-        for rate in RATES:
-            bus.empty()
-            batch = int(rate * GATHERED_SECONDS)
-            found = load(sidecar, plan.seconds, "--batch", str(batch), "--rate", str(rate))
-            row(bus.name, f"{found['rate']:,.0f}", batch, found["p50"], found["p99"])
-
-
-def memory(bus: Bus, plan: Plan, folder: Path) -> None:
-    bus.empty()
-    with running(bus, folder) as sidecar:
-        at_rest = memory_mib(sidecar.pid)
-        load(sidecar, plan.seconds, "--batch", "256")
-        figures: list[object] = [at_rest, memory_mib(sidecar.pid, "VmHWM")]
-        if bus.server:
-            figures += frozen(bus.server, sidecar, plan.frozen_seconds)
-        else:
-            figures += ["", ""]
-        row(bus.name, *figures, memory_mib(sidecar.pid, "VmHWM"))
-
-
-def frozen(server: NativeServer, sidecar: SidecarProcess, seconds: float) -> list[float]:
-    """Return the most memory in either half of a time in which the server answers nothing."""
-    command = load_command(sidecar, 1000.0, *FROZEN_WINDOW)
-    loads = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(FROZEN_LOADS)]
-    try:
-        time.sleep(2.0)
-        server.freeze()
-        halves = []
-        for _ in range(2):
-            samples = []
-            until = time.monotonic() + seconds / 2
-            while time.monotonic() < until:
-                time.sleep(0.05)
-                samples.append(memory_mib(sidecar.pid))
-            halves.append(max(samples))
-        return halves
-    finally:
-        for each in loads:
-            each.kill()
-            each.wait()
-        server.thaw()
-
-
-@contextmanager
-def running(bus: Bus, folder: Path) -> Iterator[SidecarProcess]:
-    bus.empty()
-    with tempfile.TemporaryDirectory(dir=folder) as own:
-        sidecar = SidecarProcess(Path(own), bus.program, *bus.options)
-        try:
-            yield sidecar.start()
-        finally:
-            sidecar.kill()
-
-
-def load(sidecar: SidecarProcess, seconds: float, *options: str) -> dict[str, float]:
-    return findings(load_command(sidecar, seconds, *options))
-
-
-def load_command(sidecar: SidecarProcess, seconds: float, *options: str) -> list[str]:
-    program = [sys.executable, str(HERE / "load.py"), sidecar.socket]
-    return [*program, "--pid", str(sidecar.pid), "--seconds", str(seconds), *options]
-
-
-def findings(command: Sequence[str]) -> dict[str, float]:
-    """Run a program that prints its findings."""
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return found
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    left = 2 if heads[1] == "what" else 1
+    for row in (heads, *rows):
+        cells = [
+            text.ljust(width) if column < left else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  " + "  ".join(cells).rstrip())
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
 """Sends prepared batches to a sidecar over plain gRPC, and measures; its own work per batch is small.
 
-Prints its findings as JSON.
+`load.py PID` reads scenarios from standard input, one JSON object a line with the arguments of `Load`, and
+answers each with its findings, in the same form.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import grpc
@@ -31,9 +31,8 @@ from machine import cpu_seconds
 
 METHOD = "/bronze.sidecar.v1.SidecarService/Publish"
 WARM_SECONDS = 0.5
+WINDOW_SECONDS = 0.5
 PREPARED_MESSAGES = 16_384
-# Within the sidecar's default credits, also when each message becomes several events.
-MOST_ON_THE_WAY = 40_000
 
 
 def envelopes(messages: Iterator[bytes]) -> Iterator[bytes]:
@@ -46,14 +45,22 @@ def envelopes(messages: Iterator[bytes]) -> Iterator[bytes]:
             yield envelope.SerializeToString()
 
 
-def prepared_bodies(kind: str, batch: int) -> list[bytes]:
-    """Return encoded batches that lack only their numbers."""
-    messages = market.replay(PREPARED_MESSAGES)
-    events = list(messages if kind == "json" else envelopes(messages))
-    cuts = [events[start : start + batch] for start in range(0, len(events) - batch + 1, batch)]
-    if kind == "json":
-        return [Batch(json=[b"\n".join(cut)]).SerializeToString() for cut in cuts]
-    return [Batch(envelopes=cut).SerializeToString() for cut in cuts]
+class Prepared:
+    """Messages of both kinds, to be cut into batches."""
+
+    def __init__(self) -> None:
+        self._messages = {
+            "json": list(market.replay(PREPARED_MESSAGES)),
+            "envelopes": list(envelopes(market.replay(PREPARED_MESSAGES))),
+        }
+
+    def bodies(self, kind: str, batch: int) -> list[bytes]:
+        """Return encoded batches that lack only their numbers."""
+        events = self._messages[kind]
+        cuts = [events[start : start + batch] for start in range(0, len(events) - batch + 1, batch)]
+        if kind == "json":
+            return [Batch(json=[b"\n".join(cut)]).SerializeToString() for cut in cuts]
+        return [Batch(envelopes=cut).SerializeToString() for cut in cuts]
 
 
 def request(sequence: int, position: int, body: bytes) -> bytes:
@@ -75,12 +82,14 @@ def varint(number: int) -> bytes:
 class Load:
     """One stream: as many batches as the window lets through, or one at each due time."""
 
-    address: str
-    bodies: Sequence[bytes]
-    batch: int
-    window: int
+    prepared: Prepared
     pid: int
+    address: str
     seconds: float
+    kind: str = "envelopes"
+    batch: int = 256
+    window: int = 16
+    """Most batches on the way."""
     rate: float = 0.0
     """Events a second; 0 means as many as possible."""
 
@@ -93,11 +102,12 @@ class Load:
         """Send for the time that was given, and return what was measured."""
         free = threading.Semaphore(self.window)
         channel = grpc.insecure_channel(self.address, [("grpc.max_receive_message_length", -1)])
-        call = channel.stream_stream(METHOD)(self._requests(free))
+        publish: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(METHOD)
         acknowledged = 0
-        begin = end = None
+        begin = end = mark = None
+        best = 0.0
         began = time.monotonic()
-        for answer in call:
+        for answer in publish(self._requests(free)):
             response = PublishResponse.FromString(answer)
             if response.WhichOneof("kind") != "acknowledgement":
                 continue
@@ -112,13 +122,19 @@ class Load:
             acknowledged = response.acknowledgement.sequence
             if begin is None and now - began > WARM_SECONDS:
                 begin = (now, self.published, cpu_seconds(self.pid))
-            elif begin and end is None and now - begin[0] > self.seconds:
+                mark = begin
+            if mark and now - mark[0] > WINDOW_SECONDS:
+                best = max(best, (self.published - mark[1]) / (now - mark[0]))
+                mark = (now, self.published, 0.0)
+            if begin and end is None and now - begin[0] > self.seconds:
                 end = (now, self.published, cpu_seconds(self.pid))
                 self._over.set()
+        channel.close()
         assert begin
         assert end
         seconds, events, cpu = (last - first for first, last in zip(begin, end, strict=True))
-        findings = {"rate": events / seconds, "cpu": cpu / events * 1e6, "busy": cpu / seconds}
+        rate = events / seconds
+        findings = {"rate": rate, "best": best or rate, "cpu": cpu / events * 1e6, "busy": cpu / seconds}
         if self.latencies:
             self.latencies.sort()
             findings["p50"] = self.latencies[len(self.latencies) // 2] * 1000
@@ -128,6 +144,7 @@ class Load:
     def _requests(self, free: threading.Semaphore) -> Iterator[bytes]:
         context = StreamContext(stream_id=unique_id(), source="bench/1", origin=Origin.ORIGIN_REPLAY)
         yield PublishRequest(open=Open(producer_id=unique_id(), context=context)).SerializeToString()
+        bodies = self.prepared.bodies(self.kind, self.batch)
         sequence = position = 0
         interval = self.batch / self.rate if self.rate else 0.0
         due = time.monotonic()
@@ -140,30 +157,15 @@ class Load:
             sequence += 1
             if interval:
                 self._due[sequence] = due
-            yield request(sequence, position, self.bodies[sequence % len(self.bodies)])
+            yield request(sequence, position, bodies[sequence % len(bodies)])
             position += self.batch
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("address")
-    arguments.add_argument("--kind", choices=("envelopes", "json"), default="envelopes")
-    arguments.add_argument("--batch", type=int, default=256)
-    arguments.add_argument("--window", type=int, default=0)
-    arguments.add_argument("--pid", type=int, required=True)
-    arguments.add_argument("--seconds", type=float, required=True)
-    arguments.add_argument("--rate", type=float, default=0.0)
-    chosen = arguments.parse_args()
-    load = Load(
-        chosen.address,
-        prepared_bodies(chosen.kind, chosen.batch),
-        chosen.batch,
-        chosen.window or (MOST_ON_THE_WAY // chosen.batch if chosen.rate else 16),
-        chosen.pid,
-        chosen.seconds,
-        chosen.rate,
-    )
-    json.dump(load.run(), sys.stdout)
+    prepared = Prepared()
+    for line in sys.stdin:
+        findings = Load(prepared, int(sys.argv[1]), **json.loads(line)).run()
+        print(json.dumps(findings), flush=True)
 
 
 if __name__ == "__main__":

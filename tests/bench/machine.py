@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -58,11 +59,25 @@ class SidecarProcess(NativeServer):
         return pinned([sys.executable, *self._program, *addresses, "--log-level=warning", *self._options])
 
     def answers(self) -> bool:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=2)
+        return self._get("/readyz")[0] == http.HTTPStatus.OK
+
+    def open_streams(self) -> int:
+        """Return how many producers are connected."""
+        metrics = self._get("/metrics")[1].decode()
+        return int(float(metrics.partition("\nbronze_streams ")[2].partition("\n")[0]))
+
+    def waiting_events(self) -> int:
+        """Return how many events wait for back ends."""
+        lanes = json.loads(self._get("/status")[1])["backends"].values()
+        return sum(lane["waiting_events"] for lane in lanes)
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
         try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except http.client.HTTPException:
-            return False
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except http.client.HTTPException as error:
+            raise ConnectionError(str(error)) from None
         finally:
             connection.close()

@@ -1,4 +1,4 @@
-"""The sidecar with a back end that takes everything and does nothing: what is left is the sidecar's own cost."""
+"""The sidecar with a back end that takes everything and does nothing: only the sidecar's own cost is left."""
 
 from __future__ import annotations
 

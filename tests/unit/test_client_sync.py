@@ -35,9 +35,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_stays() -> Iterator[None]:
+def _one_thread_at_most() -> Iterator[None]:
     yield
-    assert "bronze-client" not in [thread.name for thread in threading.enumerate()]
+    assert [thread.name for thread in threading.enumerate()].count("bronze-client") <= 1
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 
+from bronze_client import background
 from bronze_client.encoding import Event, encode
 from bronze_client.errors import PublishError
 from bronze_client.options import Options, taking
@@ -21,8 +21,8 @@ log = logging.getLogger("bronze_client")
 class SyncPublisher:
     """The twin of Publisher for threads: the same promises, the same arguments, no event loop needed.
 
-    One background thread does the sending; callbacks are called in it. Positions are given in the order
-    in which calls get hold of the buffer.
+    One background thread does the sending for all of them; callbacks are called in it. Positions are
+    given in the order in which calls get hold of the buffer.
 
     A publisher does not survive `fork`: the child has no such thread, and gRPC must not be used on both
     sides of a fork. Connect in the child, or start children by `spawn` or before connecting.
@@ -35,18 +35,8 @@ class SyncPublisher:
         self._shared = threading.Condition(threading.Lock())
         self._closing = threading.Lock()
         self._is_closed = False
-        started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, Session]] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(_live(options, self._shared, started)),
-            name="bronze-client",
-            daemon=True,
-        )
-        self._thread.start()
-        try:
-            self._loop, self._end, self._session = started.result()
-        except Exception:
-            self._thread.join()
-            raise
+        self._loop = background.loop()
+        self._session = asyncio.run_coroutine_threadsafe(_open(options, self._shared), self._loop).result()
         self._buffer = self._session.buffer
 
     def publish(self, event: Event) -> bool:
@@ -91,11 +81,7 @@ class SyncPublisher:
                 return
             self._is_closed = True
             closing = asyncio.run_coroutine_threadsafe(self._session.close(), self._loop)
-        try:
-            closing.result()
-        finally:
-            self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+        closing.result()
 
     @property
     def stream_id(self) -> str:
@@ -154,17 +140,6 @@ def connect_sync(options: Options) -> Iterator[SyncPublisher]:
     publisher.close()
 
 
-async def _live(
-    options: Options,
-    shared: threading.Condition,
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, Session]],
-) -> None:
-    """Hold a session in this thread's loop until the event is set."""
-    end = asyncio.Event()
-    try:
-        session = Session(options, shared)
-    except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-        started.set_exception(error)
-        return
-    started.set_result((asyncio.get_running_loop(), end, session))
-    await end.wait()
+async def _open(options: Options, shared: threading.Condition) -> Session:
+    """Make a session in the loop that it will live in."""
+    return Session(options, shared)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
@@ -28,9 +28,12 @@ from botocore.exceptions import (
 from botocore.loaders import Loader, create_loader
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+from bronze_sidecar.payloads import PAYLOAD_CASES
 
 if TYPE_CHECKING:
     from aiobotocore.client import AioBaseClient
+
+    from bronze_sidecar.routes import Route
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
@@ -117,6 +120,15 @@ class AwsOptions(Protocol):
     def tls_ca_file(self) -> Path | None: ...
 
 
+class Question(NamedTuple):
+    """A call that changes nothing."""
+
+    operation: str
+    parameters: dict[str, Any]
+    option: str = ""
+    """Names what it asks for."""
+
+
 class Service:
     """A client of one AWS service. Its calls raise only what lanes understand."""
 
@@ -141,23 +153,23 @@ class Service:
         _body.set(body)
         return await self.call(operation)
 
-    async def check(self, operation: str, option: str, **parameters: Any) -> None:
+    async def check(self, question: Question) -> None:
         """See that the service answers, knows our credentials, and has what the option names."""
         try:
-            await self.call(operation, **parameters)
+            await self.call(question.operation, **question.parameters)
         except Denied:
             pass  # whoever may write need not be allowed to look
         except Missing as error:
-            raise Permanent(f"--{self._options.name}-{option}: {error}") from error
+            raise Permanent(f"{question.option}: {error}") from error
         except BadCredentials as error:
             raise Permanent(str(error)) from error
         except Disconnected as error:
             raise Transient(str(error)) from error
 
-    async def ping(self, operation: str, **parameters: Any) -> None:
+    async def ping(self, question: Question) -> None:
         """Return if the service answers, whatever it says of the question."""
         try:
-            await self.call(operation, **parameters)
+            await self.call(question.operation, **question.parameters)
         except Disconnected:
             raise
         except DeliveryError:
@@ -195,6 +207,17 @@ class Service:
         return f"check {names}"
 
 
+def plain_destinations(route: Route, option: str, routing_option: str) -> dict[str, str]:
+    """Return the destinations in use that are known without an event, and which option names each."""
+    rules = route.rules
+    used = {case: rules.template_of(case) for case in PAYLOAD_CASES if route.takes(case)}
+    return {
+        template.text: routing_option if case in rules.routing else option
+        for case, template in used.items()
+        if not template.placeholders
+    }
+
+
 def error_code(response: Any) -> str:
     """Return an error's code without the name space that some services write before it."""
     return str(response.get("Error", {}).get("Code", "")).rpartition(".")[2].rpartition("#")[2]
@@ -211,7 +234,7 @@ async def open_service(options: AwsOptions, writing: str, most_calls: int) -> As
         max_pool_connections=most_calls + 1,
         connector_args={"socket_factory": _socket},
     )
-    session = AioSession()
+    session: Any = AioSession()  # its types know each service by its literal name
     session.register_component("data_loader", _loader())
     async with AsyncExitStack() as stack:
         try:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bronze_sidecar.kinds import Cases, Destination, Headers, Integer, Routing, Secret, Url
+from bronze_sidecar.kinds import Cases, Destination, File, Headers, Integer, Routing, Secret, Switch, Url
 from bronze_sidecar.naming import Target, control_character, not_among, text_fault_above
 from bronze_sidecar.options import option
 from bronze_sidecar.problems import Fault
 from bronze_sidecar.sinks.aws import Region, credential_faults
-from bronze_sidecar.sinks.base import DEFAULT_KEY, Backend, Rules
+from bronze_sidecar.sinks.base import DEFAULT_KEY, Backend, Rules, Sink
 from bronze_sidecar.template import Template, trusted
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routes import Route
 
 # API_CreateStream and API_PutRecordsRequestEntry: names and their lengths.
 STREAM_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_.-")
 STREAM_LIMIT = 128
 KEY_LIMIT = 256
+# API_PutRecords: the most bytes of a record and of a call, where both are raised as far as they can be.
+LARGEST = 10_485_760
 META_WRITTEN_BY_SIDECAR = frozenset(
     {
         *("event_id", "data_type", "data_name", "is_snapshot", "symbols", "request_id", "session_id"),
@@ -78,10 +86,32 @@ class Kinesis(Backend):
     secret_key: str | None = option(Secret(), "Secret key that belongs to the access key.", secret=True)
     session_token: str | None = option(Secret(), "Session token of temporary credentials.", secret=True)
     endpoint_url: str | None = option(Url(), "Endpoint instead of the region's own.")
-    max_batch_size: int = option(Integer(1, 500), "Most records in one call.", default=500)
+    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of those of botocore.")
+    strict_order: bool = option(
+        Switch(),
+        "Puts one record of each partition key into a call. Without it calls are fuller where keys are few,"
+        " but a call that is stored in part can change the order within a key.",
+        default=True,
+    )
+    max_record_bytes: int = option(
+        Integer(1024, LARGEST),
+        "Most bytes of a record with its key, as the stream allows.",
+        default=1_048_576,
+    )
+    max_call_bytes: int = option(
+        Integer(1024, LARGEST), "Most bytes in one call of at most 500 records.", default=5_242_880
+    )
+    max_batch_size: int = option(Integer(1, 100_000), "Most records written at once.", default=2000)
     max_batch_delay_ms: int = option(
         Integer(0, 60_000), "How long a batch waits for more records.", default=20
     )
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
+        """Make a client, and see that the streams are there."""
+        # Only now: a process pays for the client libraries of the back ends that are on.
+        from bronze_sidecar.sinks.kinesis_sink import open_kinesis  # noqa: PLC0415
+
+        return open_kinesis(self, route)
 
     def rules(self) -> Rules:
         return Rules(
@@ -96,3 +126,11 @@ class Kinesis(Backend):
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         yield from credential_faults(self)
+        if self.max_record_bytes > self.max_call_bytes:
+            yield (
+                "max_record_bytes",
+                Fault(
+                    f"{self.max_record_bytes} is more than a call may have.",
+                    f"--kinesis-max-call-bytes is {self.max_call_bytes}.",
+                ),
+            )

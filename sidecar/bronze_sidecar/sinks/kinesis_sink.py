@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 from bronze_sidecar.sinks.aws_calls import Call, CallLimits, Plan, carry_out
-from bronze_sidecar.sinks.aws_session import Service, open_service, plain_destinations
+from bronze_sidecar.sinks.aws_session import Question, Service, open_service, plain_destinations
 from bronze_sidecar.sinks.base import Address, Failed, Limits, Record
 from bronze_sidecar.wire import heads, map_entry
 
 if TYPE_CHECKING:
+    from bronze_sidecar.routes import Route
     from bronze_sidecar.sinks.kinesis import Kinesis
 
 # API_PutRecords: the most records of one call.
@@ -26,13 +27,18 @@ META = heads(10)
 
 
 @asynccontextmanager
-async def open_kinesis(options: Kinesis) -> AsyncIterator[KinesisSink]:
+async def open_kinesis(options: Kinesis, route: Route) -> AsyncIterator[KinesisSink]:
     """Make a client, and see that it gets at the streams that are known by name."""
     async with open_service(options, "PutRecords", CALLS_IN_FLIGHT) as service:
-        await service.check("list_streams", "stream", Limit=1)
-        for option, stream in plain_destinations("stream", options.stream, options.stream_routing):
-            await service.check("describe_stream_summary", option, StreamName=stream)
-        yield KinesisSink(service, options)
+        streams = plain_destinations(route, "--kinesis-stream", "--kinesis-stream-routing")
+        questions = [
+            Question("describe_stream_summary", {"StreamName": stream}, option)
+            for stream, option in streams.items()
+        ]
+        questions = questions or [Question("list_streams", {"Limit": 1})]
+        for question in questions:
+            await service.check(question)
+        yield KinesisSink(service, options, questions[0])
 
 
 class Start:
@@ -56,9 +62,10 @@ class KinesisSink:
 
     forgets_ids_after: float | None = None
 
-    def __init__(self, service: Service, options: Kinesis) -> None:
+    def __init__(self, service: Service, options: Kinesis, question: Question) -> None:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
         self._service = service
+        self._question = question
         self._max_record_bytes = options.max_record_bytes
         self._call_limits = CallLimits(CALL_RECORDS, options.max_call_bytes)
         self._run = 1 if options.strict_order else CALL_RECORDS
@@ -67,13 +74,11 @@ class KinesisSink:
         self._meta = b"".join(map_entry(META, name, value) for name, value in static)
 
     async def ping(self) -> None:
-        await self._service.ping("list_streams", Limit=1)
+        await self._service.ping(self._question)
 
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
         starts = [record.address.prepared or self._prepare(record.address) for record in batch]
-        sizes = [
-            len(record.event.envelope) + start.size for record, start in zip(batch, starts, strict=True)
-        ]
+        sizes = [len(record.event.envelope) + start.size for record, start in zip(batch, starts, strict=True)]
         most = self._max_record_bytes
         errors: dict[int, DeliveryError] = {
             place: Permanent(
@@ -92,7 +97,9 @@ class KinesisSink:
     async def _put(self, stream: str, records: list[Record]) -> Mapping[int, DeliveryError]:
         meta = self._meta
         entries = [
-            b'{"Data":"' + b2a_base64(record.event.envelope + meta, newline=False) + record.address.prepared.end
+            b'{"Data":"'
+            + b2a_base64(record.event.envelope + meta, newline=False)
+            + record.address.prepared.end
             for record in records
         ]
         body = b'{"StreamName":%b,"Records":[%b]}' % (json.dumps(stream).encode(), b",".join(entries))

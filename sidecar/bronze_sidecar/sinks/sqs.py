@@ -5,16 +5,33 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from bronze_sidecar.kinds import Cases, Destination, Headers, Integer, Routing, Secret, TemplatedHeaders, Url
+from bronze_sidecar.kinds import (
+    Cases,
+    Destination,
+    File,
+    Headers,
+    Integer,
+    Routing,
+    Secret,
+    Switch,
+    TemplatedHeaders,
+    Url,
+)
 from bronze_sidecar.naming import Target, control_character
 from bronze_sidecar.options import option
 from bronze_sidecar.problems import Fault, shorten
 from bronze_sidecar.sinks.aws import Region, credential_faults
-from bronze_sidecar.sinks.base import DEFAULT_KEY, FREE_TEXT, Backend, Rules
+from bronze_sidecar.sinks.base import DEFAULT_KEY, FREE_TEXT, Backend, Rules, Sink
 from bronze_sidecar.template import Template, trusted
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routes import Route
 
 # Quotas related to messages: a queue's name, a group id, and the attributes of one message.
 QUEUE_NAME_LIMIT = 80
@@ -108,7 +125,19 @@ class Sqs(Backend):
     secret_key: str | None = option(Secret(), "Secret key that belongs to the access key.", secret=True)
     session_token: str | None = option(Secret(), "Session token of temporary credentials.", secret=True)
     endpoint_url: str | None = option(Url(), "Endpoint instead of the region's own.")
-    max_batch_size: int = option(Integer(1, 10), "Most messages in one call.", default=10)
+    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of those of botocore.")
+    strict_order: bool = option(
+        Switch(),
+        "Puts one message of each group into a call to a FIFO queue. Without it calls are fuller where groups"
+        " are few, but a call that is stored in part can change the order within a group.",
+        default=True,
+    )
+    max_call_bytes: int = option(
+        Integer(1024, 10_485_760),
+        "Most bytes of a message, and of all messages in one call.",
+        default=1_048_576,
+    )
+    max_batch_size: int = option(Integer(1, 100_000), "Most messages written at once.", default=1000)
     max_batch_delay_ms: int = option(
         Integer(0, 60_000), "How long a batch waits for more messages.", default=20
     )
@@ -116,6 +145,13 @@ class Sqs(Backend):
     @property
     def destinations(self) -> list[Template]:
         return [self.queue_url, *(self.queue_routing or {}).values()]
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
+        """Make a client, and see that the queues are there."""
+        # Only now: a process pays for the client libraries of the back ends that are on.
+        from bronze_sidecar.sinks.sqs_sink import open_sqs  # noqa: PLC0415
+
+        return open_sqs(self, route)
 
     def rules(self) -> Rules:
         return Rules(
