@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bronze_sidecar.config import Config
@@ -12,6 +12,7 @@ from bronze_sidecar.payloads import PAYLOAD_CASES
 from bronze_sidecar.problems import printable
 from bronze_sidecar.routes import Route
 from bronze_sidecar.sinks import Backend
+from bronze_sidecar.sinks.base import Rules
 
 SAMPLE_DATA_TYPES = {
     "trade": "trade",
@@ -81,12 +82,7 @@ def as_table(config: Config, rows: Sequence[dict[str, Any]]) -> str:
     parts = []
     for backend in config.backends:
         mine = [row for row in rows if row["backend"] == backend.name]
-        parts += [
-            f"{backend.title}",
-            _table([_cells(row) for row in mine]),
-            *_shared_headers(backend, mine),
-            "",
-        ]
+        parts += [backend.title, _table(backend.rules(), [_cells(row) for row in mine]), ""]
     parts.append("The configuration is valid.")
     return "\n".join(parts)
 
@@ -95,17 +91,15 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
     if row["filtered"]:
         return row["payloadCase"], "(filtered)", "", ""
     headers = next(value for value in row.values() if isinstance(value, dict))
-    shown = " ".join(f"{name}={value}" for name, value in headers.items() if name != "payloadCase")
+    shown = " ".join(f"{name}={value}" for name, value in headers.items())
     return row["payloadCase"], row["destination"], row["key"], printable(shown)
 
 
-def _shared_headers(backend: Backend, rows: Iterable[dict[str, Any]]) -> list[str]:
-    noun = backend.rules().headers_noun
-    return [] if all(row["filtered"] for row in rows) else [f"  (last column: {noun})"]
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    rows = [("payload case", "destination", "key", "headers"), *rows]
+def _table(rules: Rules, rows: Sequence[Sequence[str]]) -> str:
+    rows = [("payload case", "destination", "key", rules.headers_noun), *rows]
+    if rules.key is None:
+        # The destination is the key; a second column would only repeat it.
+        rows = [(case, destination, headers) for case, destination, _, headers in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = []
     for index, row in enumerate(rows):
