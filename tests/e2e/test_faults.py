@@ -5,91 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
+from collections.abc import Callable
 
-import nats
 import pytest
-import redis.asyncio
 from bronze_client import Publisher, connect
-from nats.js.api import AckPolicy, ConsumerConfig
-from servers import NativeServer, NatsServer, RedisServer
+from buses import Bus, NatsBus, RedisBus, assert_complete, trade
+from servers import NatsServer, RedisServer
 from sidecar_process import SidecarProcess, sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 
 STREAMS = 4
-SYMBOLS = ("XBTUSD", "ETHUSD", "BTC/USDT", "SOL.P", "ADA_USD")
-
-
-def trade(position: int) -> bytes:
-    """Write one trade; its symbol and price follow from its position."""
-    return (
-        b'{"type":"trade","symbol":"%b","exchange":"bitmex","id":"%d","price":%d.5,"amount":1,"side":"buy",'
-        b'"timestamp":"2024-01-01T00:00:00.000Z","localTimestamp":"2024-01-01T00:00:00.000000Z"}'
-        % (SYMBOLS[position % len(SYMBOLS)].encode(), position, position)
-    )
-
-
-class Bus(Protocol):
-    """A back end with its real server."""
-
-    @property
-    def server(self) -> NativeServer:
-        """Return the server."""
-
-    def options(self) -> list[str]:
-        """Return the sidecar's options for it."""
-
-    def read(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield destination and event id of every record, in the order of the bus."""
-
-
-class NatsBus:
-    def __init__(self, server: NatsServer) -> None:
-        self.server = server
-
-    def options(self) -> list[str]:
-        return [
-            *("--nats-servers", f"127.0.0.1:{self.server.port}", "--nats-stream", "BRONZE"),
-            *("--nats-subject", "bronze.{{exchange}}.{{symbol}}"),
-        ]
-
-    async def read(self) -> AsyncIterator[tuple[str, str]]:
-        client = await nats.connect(self.server.url)
-        stream = client.jetstream()
-        count = (await stream.stream_info("BRONZE")).state.messages
-        unconfirmed = ConsumerConfig(ack_policy=AckPolicy.NONE)
-        consumer = await stream.pull_subscribe("bronze.>", stream="BRONZE", config=unconfirmed)
-        seen = 0
-        while seen < count:
-            for message in await consumer.fetch(min(1000, count - seen), timeout=10):
-                assert message.headers is not None
-                yield message.subject, message.headers["Nats-Msg-Id"]
-                seen += 1
-        await client.close()
-
-
-class RedisBus:
-    def __init__(self, server: RedisServer) -> None:
-        self.server = server
-
-    def options(self) -> list[str]:
-        return [
-            *("--redis-host", "127.0.0.1", "--redis-port", str(self.server.port)),
-            *("--redis-stream", "bronze:{{exchange}}:{{symbol}}"),
-        ]
-
-    async def read(self) -> AsyncIterator[tuple[str, str]]:
-        client: Any = redis.asyncio.Redis(port=self.server.port)
-        for key in sorted(await client.keys("bronze:*")):
-            last = b"-"
-            while entries := await client.xrange(key, last, count=5000):
-                for _, fields in entries:
-                    yield key.decode(), fields[b"eventId"].decode()
-                last = b"(" + entries[-1][0]
-        await client.aclose()
 
 
 @pytest.fixture(params=["nats", "redis"])
@@ -101,47 +27,17 @@ def bus(
     return NatsBus(start_nats()) if request.param == "nats" else RedisBus(start_redis(append_only=True))
 
 
-async def produce(address: str, stream_id: str, count: int, pace: Callable[[int], float]) -> Publisher:
-    """Publish so many trades and wait for all acknowledgements; `pace` says how long to wait at times."""
+async def produce(address: str, stream_id: str, count: int) -> Publisher:
+    """Publish so many trades, at a pace that lasts through a few kills, and wait for all acknowledgements."""
     options = {"source": "test/1", "stream_id": stream_id, "on_full": "wait", "max_wait": 600.0}
     async with connect(address, close_timeout=120.0, **options) as publisher:  # type: ignore[arg-type]
         for position in range(count):
             await publisher.publish_wait(trade(position))
             if position % 500 == 0:
-                await asyncio.sleep(pace(position))
+                await asyncio.sleep(0.03)
         await publisher.flush(timeout=200)
         assert publisher.stats.dropped == 0
     return publisher
-
-
-async def assert_complete(bus: Bus, streams: dict[str, int], *, duplicates_allowed: bool = True) -> int:
-    """Every position of every stream is on the bus, in order per destination; return the duplicates."""
-    seen: dict[str, list[str]] = defaultdict(list)
-    total = 0
-    async for destination, event_id in bus.read():
-        seen[destination].append(event_id)
-        total += 1
-    found: dict[str, set[int]] = {stream: set() for stream in streams}
-    for destination, ids in seen.items():
-        newest: dict[str, int] = defaultdict(lambda: -1)
-        already: set[str] = set()
-        for event_id in ids:
-            stream, _, position = event_id.partition(":")
-            found[stream].add(int(position))
-            if event_id in already:
-                continue
-            already.add(event_id)
-            # The first copy of each event comes in order; a repeated stretch may follow an interruption.
-            assert int(position) > newest[stream], (
-                f"{destination}: {event_id} after {stream}:{newest[stream]}"
-            )
-            newest[stream] = int(position)
-    for stream, count in streams.items():
-        assert found[stream] == set(range(count)), f"{stream}: {count - len(found[stream])} missing"
-    duplicates = total - sum(streams.values())
-    assert duplicates >= 0
-    assert duplicates_allowed or duplicates == 0
-    return duplicates
 
 
 async def test_nothing_is_lost_when_server_and_sidecar_are_killed(bus: Bus) -> None:
@@ -149,7 +45,7 @@ async def test_nothing_is_lost_when_server_and_sidecar_are_killed(bus: Bus) -> N
     each = 50_000
     with sidecar(*bus.options()) as process:
         producers = [
-            asyncio.create_task(produce(process.address, f"stream-{number}", each, lambda _: 0.03))
+            asyncio.create_task(produce(process.address, f"stream-{number}", each))
             for number in range(STREAMS)
         ]
         await published(process, 20_000)

@@ -1,0 +1,67 @@
+"""Several back ends at once: each gets everything, and one that is down does not stop the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from bronze_client import connect
+from buses import NatsBus, RedisBus, assert_complete, trade
+from servers import NatsServer, RedisServer
+from sidecar_process import SidecarProcess, sidecar
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
+
+
+def waiting(process: SidecarProcess, backend: str) -> int:
+    events: int = process.status()["backends"][backend]["waiting_events"]
+    return events
+
+
+async def test_one_back_end_down_delays_acknowledgements_but_not_the_other(
+    start_nats: Callable[..., NatsServer], start_redis: Callable[..., RedisServer]
+) -> None:
+    nats_bus, redis_bus = NatsBus(start_nats()), RedisBus(start_redis(append_only=True))
+    with sidecar(*nats_bus.options(), *redis_bus.options()) as process:
+        process.wait_until_ready()
+        async with connect(process.address, stream_id="s", close_timeout=60.0) as publisher:
+            redis_bus.server.kill()
+            for position in range(3000):
+                publisher.publish(trade(position))
+            while process.metric("bronze_events_published_total") < 3000:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            assert waiting(process, "nats") == 0
+            assert waiting(process, "redis") == 3000
+            assert publisher.stats.acknowledged == 0
+            code, reasons = process.get("/readyz")
+            assert code == 503
+            assert "redis is" in reasons
+            assert "nats" not in reasons
+            await asyncio.to_thread(redis_bus.server.start)
+            await publisher.flush(timeout=60)
+            assert publisher.stats.published == 3000
+        await assert_complete(nats_bus, {"s": 3000}, duplicates_allowed=False)
+        await assert_complete(redis_bus, {"s": 3000})
+
+
+async def test_a_back_end_that_reached_its_bound_slows_the_producer_for_all(
+    start_nats: Callable[..., NatsServer], start_redis: Callable[..., RedisServer]
+) -> None:
+    nats_bus, redis_bus = NatsBus(start_nats()), RedisBus(start_redis(append_only=True))
+    limits = ("--max-queue-events", "2000")
+    with sidecar(*nats_bus.options(), *redis_bus.options(), *limits) as process:
+        process.wait_until_ready()
+        async with connect(process.address, stream_id="s", close_timeout=60.0) as publisher:
+            redis_bus.server.kill()
+            for position in range(20_000):
+                publisher.publish(trade(position))
+            while waiting(process, "redis") < 1500:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)
+            assert waiting(process, "redis") <= 2000 + 256
+            assert process.metric("bronze_events_received_total") < 20_000
+            await asyncio.to_thread(redis_bus.server.start)
+            await publisher.flush(timeout=60)
+        await assert_complete(nats_bus, {"s": 20_000}, duplicates_allowed=False)
+        await assert_complete(redis_bus, {"s": 20_000})
