@@ -127,11 +127,11 @@ class Service:
         """Serve one stream until its producer ends it, it is lost, or the sidecar stops."""
         if self._draining.is_set():
             raise Refused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
-        session, known, key = await self._open(context)
+        session, intake, known, key = await self._open(context)
         taken_over = asyncio.Event()
         session.take_over = taken_over.set
         self._metrics.streams.inc()
-        reader = asyncio.create_task(self._read(session, context))
+        reader = asyncio.create_task(self._read(session, intake, context))
         ending = asyncio.Event()
         writer = asyncio.create_task(self._acknowledge(session, context, known, ending))
         ends = [asyncio.create_task(event.wait()) for event in (self._draining, taken_over)]
@@ -162,7 +162,7 @@ class Service:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _open(self, context: Context) -> tuple[Session, int, tuple[str, str]]:
+    async def _open(self, context: Context) -> tuple[Session, Intake, int, tuple[str, str]]:
         """Read the opening request; answer with where to go on."""
         request = await read(context)
         if request is None:
@@ -177,7 +177,7 @@ class Service:
         key = producer_id, message.open.context.stream_id
         session = self._sessions.resume(*key)
         if session is None or known > session.acknowledged:
-            session = Session(intake, known)
+            session = Session(known)
             self._sessions.add(*key, session)
         elif session.take_over:
             session.take_over()
@@ -187,9 +187,9 @@ class Service:
             outcome=session.outcome_since(known),
         )
         await context.write(PublishResponse(opened=opened).SerializeToString())
-        return session, opened.acknowledged_sequence, key
+        return session, intake, opened.acknowledged_sequence, key
 
-    async def _read(self, session: Session, context: Context) -> None:
+    async def _read(self, session: Session, intake: Intake, context: Context) -> None:
         """Take batches in until the producer has no more."""
         while True:
             request = await read(context)
@@ -198,9 +198,9 @@ class Service:
             message = parse(request)
             if message.WhichOneof("kind") != "batch":
                 raise invalid("the stream is open already; every further request must be a batch")
-            await self._take(session, message.batch, request)
+            await self._take(session, intake, message.batch, request)
 
-    async def _take(self, session: Session, batch: Batch, request: bytes) -> None:
+    async def _take(self, session: Session, intake: Intake, batch: Batch, request: bytes) -> None:
         # First, for whatever is checked must still hold when the batch is taken in.
         for lane in self._lanes:
             if not lane.has_room:
@@ -220,7 +220,7 @@ class Service:
                 f"{events} events and {size} bytes would be on the way; the credits are"
                 f" {self._credits.events} events and {self._credits.bytes} bytes",
             )
-        session.take(contents, request)
+        session.take(intake, contents, request)
 
     async def _acknowledge(
         self, session: Session, context: Context, known: int, ending: asyncio.Event

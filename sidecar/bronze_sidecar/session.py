@@ -11,17 +11,18 @@ from bronze_client.schema import Outcome
 
 from bronze_sidecar.ingest import Contents, Intake, Ticket
 
-# What is remembered for producers that are gone is bounded by number and by age.
-MOST_SESSIONS = 1000
-MOST_OUTCOMES = 4096
+# What is remembered for producers that are gone is bounded by number and by age; what they may not have
+# heard of, by batches and by failures.
+MOST_SESSIONS = 256
+MOST_OUTCOMES = 256
+MOST_FAILURES = 10_000
 FORGET_AFTER_SECONDS = 600.0
 
 
 class Session:
     """One run of a producer on one stream."""
 
-    def __init__(self, intake: Intake, acknowledged: int) -> None:
-        self.intake = intake
+    def __init__(self, acknowledged: int) -> None:
         self.accepted = acknowledged
         """The newest batch that was taken in."""
         self.acknowledged = acknowledged
@@ -33,14 +34,15 @@ class Session:
         """Ends the connection that the session has now."""
         self.idle_since = time.monotonic()
         self._finished: dict[int, Outcome] = {}
-        self._outcomes: deque[tuple[int, Outcome]] = deque(maxlen=MOST_OUTCOMES)
+        self._outcomes: deque[tuple[int, Outcome]] = deque()
+        self._failures = 0
 
-    def take(self, contents: Contents, request: bytes) -> None:
+    def take(self, intake: Intake, contents: Contents, request: bytes) -> None:
         """Take a new batch in."""
         self.accepted = contents.sequence
         self.events_on_the_way += len(contents.messages)
         self.bytes_on_the_way += contents.size
-        self.intake.take(contents, request, self.finish)
+        intake.take(contents, request, self.finish)
 
     def finish(self, ticket: Ticket) -> None:
         """Take note that a batch is done."""
@@ -50,6 +52,11 @@ class Session:
         while (outcome := self._finished.pop(self.acknowledged + 1, None)) is not None:
             self.acknowledged += 1
             self._outcomes.append((self.acknowledged, outcome))
+            self._failures += len(outcome.failures)
+        while len(self._outcomes) > MOST_OUTCOMES or (
+            self._failures > MOST_FAILURES and len(self._outcomes) > 1
+        ):
+            self._failures -= len(self._outcomes.popleft()[1].failures)
         self.changed.set()
 
     def outcome_since(self, sequence: int) -> Outcome:
