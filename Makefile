@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON_READY := $(VENV)/.ready
 NODE_READY := client/node/node_modules/.ready
+KAFKA_READY := .cache/kafka/.ready
+AWS_READY := .cache/aws-emulator/.ready
 SOURCES := sidecar client/python pipeline tests tools
 # The project's own programs, then the Node that set-up installs where the system has none.
 export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
@@ -31,7 +33,7 @@ check: $(PYTHON_READY) $(NODE_READY) ## Format, lint, types, schemas, generated 
 	cd proto && buf breaking --against released.binpb
 	python tools/generate.py --check
 
-test: $(PYTHON_READY) ## Run every test
+test: $(PYTHON_READY) $(KAFKA_READY) $(AWS_READY) ## Run every test
 	pytest -n auto $(PYTEST_ARGS)
 
 test-fast: $(PYTHON_READY) ## Run the tests that need no server
@@ -46,6 +48,8 @@ generate: $(PYTHON_READY) $(NODE_READY) ## Write the generated code and the READ
 lock: $(PYTHON_READY) ## Resolve the pinned versions anew
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --extra dev pyproject.toml --output-file requirements/dev.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  requirements/aws-emulator.in --output-file requirements/aws-emulator.txt
 
 release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf breaking` compares with
 	cd proto && buf build --output released.binpb
@@ -67,3 +71,11 @@ $(PYTHON_READY): requirements/uv.txt requirements/dev.txt pyproject.toml
 $(NODE_READY): $(PYTHON_READY) client/node/package-lock.json requirements/node.txt
 	@tools/install-node-packages.sh
 	@touch $@
+
+$(AWS_READY): requirements/aws-emulator.txt | $(PYTHON_READY)
+	@tools/install-aws-emulator.sh
+	@touch $@
+
+# Not made where there is no Maven or no Java: the script says so, and the tests do without.
+$(KAFKA_READY): tools/kafka/pom.xml tools/install-kafka.sh
+	@tools/install-kafka.sh

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 import nats
 import redis.asyncio
+from aws_servers import ACCOUNT, Relay, aws_client, reach
+from bronze_client.schema import NormalizedEvent
+from kafka_servers import KafkaServer, read_topic
 from nats.js.api import AckPolicy, ConsumerConfig
-from servers import NativeServer, NatsServer, RedisServer
+from servers import Endpoint, NativeServer, NatsServer, RedisServer
 
 SYMBOLS = ("XBTUSD", "ETHUSD", "BTC/USDT", "SOL.P", "ADA_USD")
 
@@ -36,8 +41,14 @@ class Bus(Protocol):
     def read(self) -> AsyncIterator[tuple[str, str]]:
         """Yield destination and event id of every record, in the order of the bus."""
 
+    @property
+    def slow(self) -> bool:
+        """Tell whether it takes hundreds of events a second, not tens of thousands."""
+
 
 class NatsBus:
+    slow = False
+
     def __init__(self, server: NatsServer) -> None:
         self.server = server
 
@@ -63,6 +74,8 @@ class NatsBus:
 
 
 class RedisBus:
+    slow = False
+
     def __init__(self, server: RedisServer) -> None:
         self.server = server
 
@@ -81,6 +94,93 @@ class RedisBus:
                     yield key.decode(), fields[b"eventId"].decode()
                 last = b"(" + entries[-1][0]
         await client.aclose()
+
+
+class KafkaBus:
+    """A topic of its own on a broker that tests share, for brokers take long to start."""
+
+    slow = False
+
+    def __init__(self, server: KafkaServer) -> None:
+        self.server = server
+        self._topic = f"bronze.{uuid.uuid4().hex}"
+
+    def options(self) -> list[str]:
+        return [
+            *("--kafka-brokers", self.server.brokers, "--kafka-topic", self._topic),
+            *("--kafka-key-template", "{{exchange}}|{{symbol}}"),
+        ]
+
+    async def read(self) -> AsyncIterator[tuple[str, str]]:
+        for record in await asyncio.to_thread(read_topic, self.server.brokers, self._topic):
+            yield record.key.decode(), dict(record.headers)["eventId"].decode()
+
+
+class KinesisBus:
+    """A stream of the emulator. The server is a proxy before it: the emulator forgets when it is killed."""
+
+    slow = True  # a call has one record of each of the five symbols
+
+    def __init__(self, emulator: Endpoint, server: Relay) -> None:
+        self.server = server
+        self._stream = f"bronze-{uuid.uuid4().hex}"
+        self._client = aws_client("kinesis", emulator.url)
+        self._client.create_stream(StreamName=self._stream, ShardCount=2)
+        self._client.get_waiter("stream_exists").wait(StreamName=self._stream)
+
+    def options(self) -> list[str]:
+        return ["--kinesis-stream", self._stream, *reach("kinesis", self.server.url)]
+
+    async def read(self) -> AsyncIterator[tuple[str, str]]:
+        for record in await asyncio.to_thread(self._records):
+            event = NormalizedEvent.FromString(record["Data"])
+            yield record["PartitionKey"], event.meta["event_id"]
+
+    def _records(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for shard in self._client.list_shards(StreamName=self._stream)["Shards"]:
+            start = {"StreamName": self._stream, "ShardId": shard["ShardId"]}
+            answer = self._client.get_shard_iterator(**start, ShardIteratorType="TRIM_HORIZON")
+            iterator = answer["ShardIterator"]
+            while iterator:
+                answer = self._client.get_records(ShardIterator=iterator, Limit=10_000)
+                found += answer["Records"]
+                iterator = answer["NextShardIterator"] if answer["Records"] else None
+        return found
+
+
+class SqsBus:
+    """A FIFO queue of the emulator; the server is a proxy before it."""
+
+    slow = True  # a call has one message of each of the five symbols
+
+    def __init__(self, emulator: Endpoint, server: Relay) -> None:
+        self.server = server
+        name = f"bronze-{uuid.uuid4().hex}.fifo"
+        self._client = aws_client("sqs", emulator.url)
+        self._client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})
+        self._queue = f"{emulator.url}/{ACCOUNT}/{name}"
+        self._read: list[tuple[str, str]] = []
+
+    def options(self) -> list[str]:
+        return ["--sqs-queue-url", self._queue, *reach("sqs", self.server.url)]
+
+    async def read(self) -> AsyncIterator[tuple[str, str]]:
+        await asyncio.to_thread(self._take_messages)
+        for each in self._read:
+            yield each
+
+    def _take_messages(self) -> None:
+        """Move what is in the queue to what was read: a message that was read must be deleted."""
+        wanted = {"AttributeNames": ["All"], "MaxNumberOfMessages": 10}
+        while messages := self._client.receive_message(QueueUrl=self._queue, **wanted).get("Messages"):
+            facts = [message["Attributes"] for message in messages]
+            self._read += [(each["MessageGroupId"], each["MessageDeduplicationId"]) for each in facts]
+            done = [
+                {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"]}
+                for index, message in enumerate(messages)
+            ]
+            self._client.delete_message_batch(QueueUrl=self._queue, Entries=done)
 
 
 async def assert_complete(bus: Bus, streams: dict[str, int], *, duplicates_allowed: bool = True) -> int:

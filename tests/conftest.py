@@ -10,14 +10,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+import aws_servers
+import kafka_servers
 import pytest
 import servers
 
 Native = TypeVar("Native", bound=servers.NativeServer | servers.RedisCluster)
+Broker = TypeVar("Broker", bound=kafka_servers.KafkaServer | kafka_servers.KafkaCluster)
 
 
 def pytest_report_header() -> str:
-    return "servers: " + ", ".join(kind.description() for kind in (servers.NATS, servers.REDIS))
+    kinds = [kind.description() for kind in (servers.NATS, servers.REDIS)]
+    return "servers: " + ", ".join([*kinds, kafka_servers.kafka_description(), aws_servers.description()])
 
 
 def missing(reason: servers.Unavailable) -> NoReturn:
@@ -37,6 +41,26 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.E
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Endpoint]:
     """Return a NATS server that tests share: use subjects and streams that no other test uses."""
     yield from _shared(servers.NATS, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def aws_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Endpoint]:
+    """Return an emulator of AWS that tests share: use streams and queues that no other test uses."""
+    with ExitStack() as stack:
+        try:
+            yield stack.enter_context(aws_servers.shared_emulator(tmp_path_factory.mktemp("aws")))
+        except servers.Unavailable as reason:
+            missing(reason)
+
+
+@pytest.fixture
+def aws_relay(tmp_path: Path, aws_emulator: servers.Endpoint) -> Iterator[aws_servers.Relay]:
+    """Return a proxy of the test's own, to be killed and frozen in place of the emulator."""
+    relay = aws_servers.Relay(tmp_path / "relay", host=aws_emulator.host, port=aws_emulator.port)
+    try:
+        yield relay.start()
+    finally:
+        relay.stop()
 
 
 def _shared(kind: servers.Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Endpoint]:
@@ -88,3 +112,76 @@ def _starter(kind: type[Native], tmp_path: Path) -> Iterator[Callable[..., Nativ
             return server.start()  # type: ignore[return-value]
 
         yield start
+
+
+# -- Kafka: starting a broker takes seconds, so tests share as much as they can
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(
+    tmp_path_factory: pytest.TempPathFactory, certificates: servers.Certificates
+) -> Iterator[kafka_servers.KafkaServer]:
+    """Return a broker with all kinds of listeners that tests share: use topics that no other test uses."""
+    yield from _kafka(kafka_servers.KafkaServer, tmp_path_factory, certificates=certificates)
+
+
+@pytest.fixture(scope="session")
+def kafka_server(request: pytest.FixtureRequest) -> Iterator[kafka_servers.KafkaEndpoint]:
+    """Return brokers that tests share, wherever they come from."""
+    try:
+        provider = kafka_servers.kafka_provider()
+    except servers.Unavailable as reason:
+        missing(reason)
+    if provider == "native":
+        broker = request.getfixturevalue("kafka_broker")
+        yield kafka_servers.KafkaEndpoint(broker.brokers, provider)
+    elif provider == "address":
+        yield kafka_servers.KafkaEndpoint(os.environ[kafka_servers.VARIABLE], provider)
+    else:
+        with (
+            kafka_servers.container() if provider == "container" else kafka_servers.mock_cluster() as endpoint
+        ):
+            yield endpoint
+
+
+@pytest.fixture(scope="session")
+def spare_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_servers.KafkaServer]:
+    yield from _kafka(kafka_servers.KafkaServer, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def spare_kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_servers.KafkaCluster]:
+    yield from _kafka(kafka_servers.KafkaCluster, tmp_path_factory)
+
+
+@pytest.fixture
+def own_kafka(spare_kafka: kafka_servers.KafkaServer) -> Iterator[kafka_servers.KafkaServer]:
+    """Return a broker to kill, start again and freeze, which has topics of other tests."""
+    yield from _in_order(spare_kafka)
+
+
+@pytest.fixture
+def kafka_cluster(spare_kafka_cluster: kafka_servers.KafkaCluster) -> Iterator[kafka_servers.KafkaCluster]:
+    """Return three brokers to kill and start again, which make no topics by themselves."""
+    yield from _in_order(spare_kafka_cluster)
+
+
+def _in_order(server: Broker) -> Iterator[Broker]:
+    server.ensure_running()
+    yield server
+    server.thaw_if_running()
+
+
+def _kafka(
+    kind: Callable[..., Broker], factory: pytest.TempPathFactory, **settings: object
+) -> Iterator[Broker]:
+    directory = factory.mktemp("kafka")
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        try:
+            server = kind(directory / "broker", **settings)
+        except servers.Unavailable as reason:
+            missing(reason)
+        stack.callback(server.stop)
+        server.start()
+        yield server

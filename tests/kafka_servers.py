@@ -35,14 +35,20 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 USER, PASSWORD = "app", "correct-horse"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-SECURE_LISTENERS = {"SASL": "SASL_PLAINTEXT", "TLS": "SSL", "MTLS": "SSL", "SASLTLS": "SASL_SSL"}
+SECURE_LISTENERS = {
+    "SASL": "SASL_PLAINTEXT",
+    "TLS": "SSL",
+    "MTLS": "SSL",
+    "SASLTLS": "SASL_SSL",
+    "PROXIED": "PLAINTEXT",
+}
 
 # Quick to notice a loss and to recover from it, without mistaking a loaded machine for one.
 SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "broker.heartbeat.interval.ms": "300",
-    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.fetch.timeout.ms": "1000",
     "controlled.shutdown.enable": "false",
@@ -72,7 +78,8 @@ def java_program() -> str:
 class KafkaServer(NativeServer):
     """A broker of a test's own, which is its own controller; arguments are settings, as `name=value`.
 
-    With certificates it also listens with TLS, asking clients for certificates or not, and with SASL.
+    With certificates it also listens with TLS, asking clients for certificates or not, with SASL, and
+    behind a proxy, if a test runs one at `proxy_port`.
     """
 
     scheme = "kafka"
@@ -92,6 +99,7 @@ class KafkaServer(NativeServer):
         self._voters = voters or {node: free_port()}
         self._certificates = certificates
         self.ports = {name: free_port() for name in SECURE_LISTENERS} if certificates else {}
+        self.proxy_port = free_port()
         self._settings = settings
 
     @property
@@ -122,14 +130,15 @@ class KafkaServer(NativeServer):
         super()._launch()
 
     def _own_settings(self, data: Path) -> dict[str, str]:
-        addresses = {"PLAINTEXT": self.port, **self.ports}
-        advertised = ",".join(f"{name}://{HOST}:{port}" for name, port in addresses.items())
+        ports = {"PLAINTEXT": self.port, **self.ports}
+        listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+        advertised = listeners.replace(f":{self.ports.get('PROXIED')}", f":{self.proxy_port}")
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **SECURE_LISTENERS}
         return {
             "process.roles": "broker,controller",
             "node.id": str(self.node),
             "controller.quorum.voters": ",".join(f"{n}@{HOST}:{port}" for n, port in self._voters.items()),
-            "listeners": f"{advertised},CONTROLLER://{HOST}:{self._voters[self.node]}",
+            "listeners": f"{listeners},CONTROLLER://{HOST}:{self._voters[self.node]}",
             "advertised.listeners": advertised,
             "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in protocols.items()),
             "log.dirs": str(data),
@@ -180,6 +189,17 @@ class KafkaServer(NativeServer):
     def answers(self) -> bool:
         return known_brokers(HOST, self.port) > len(self._voters) // 2
 
+    def ensure_running(self) -> None:
+        """Start it if a test has ended it, or has started it in a thread that has ended since."""
+        if self._process is not None and not self._wait_for_answer():
+            self.stop()
+        if self._process is None:
+            self.start()
+
+    def thaw_if_running(self) -> None:
+        if self._process is not None:
+            self.thaw()
+
     def stop(self) -> None:
         # An orderly end takes a broker several seconds, and no test looks at it.
         if self._process is not None:
@@ -218,6 +238,14 @@ class KafkaCluster:
         for node in self.nodes:
             node.wait()
         return self
+
+    def ensure_running(self) -> None:
+        for node in self.nodes:
+            node.ensure_running()
+
+    def thaw_if_running(self) -> None:
+        for node in self.nodes:
+            node.thaw_if_running()
 
     def stop(self) -> None:
         for node in self.nodes:
@@ -260,9 +288,7 @@ def add_scram_user(brokers: str) -> None:
             done.result(10)
 
 
-def create_topic(
-    brokers: str, name: str, partitions: int = 1, *, copies: int = -1, **settings: str
-) -> None:
+def create_topic(brokers: str, name: str, partitions: int = 1, *, copies: int = -1, **settings: str) -> None:
     """Create a topic, and wait until its partitions have leaders."""
     client = admin(brokers)
     config = {setting.replace("_", "."): value for setting, value in settings.items()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import http.client
 import json
 import math
 import os
@@ -26,12 +25,13 @@ import market
 from bronze_client import Publisher, PublishError, Stats, connect, stream_id_for
 from demo_readback import Findings, read_back
 from google.protobuf.json_format import MessageToDict
-from servers import HOST, NativeServer, NatsServer, free_port
+from servers import HOST, NatsServer, free_port
+from sidecar_process import PROGRAM, SidecarProcess
 
 STREAM = "BRONZE"
 CONFIGURATION = """\
 listen:
-  - unix://{socket}
+  - {address}
   - {host}:{port}
 admin_listen: {host}:{admin_port}
 nats:
@@ -70,10 +70,11 @@ def demonstrate(count: int, seed: int, *, keep: bool) -> int:
         nats = NatsServer(folder / "nats")
         stack.callback(nats.stop)
         nats.start()
-        sidecar = SidecarProcess(folder / "sidecar", nats.url)
+        sidecar = ConfiguredSidecar(folder / "sidecar", nats.url)
         stack.callback(sidecar.stop)
         sidecar.start()
-        table([("NATS", nats.url), ("sidecar", sidecar.socket), ("", f"{HOST}:{sidecar.grpc_port}")])
+        sidecar.wait_until_ready()
+        table([("NATS", nats.url), ("sidecar", sidecar.address), ("", f"{HOST}:{sidecar.grpc_port}")])
         print(f"\n{dim('its configuration:')}\n{indented(sidecar.configuration)}")
 
         heading("2. A market")
@@ -81,10 +82,10 @@ def demonstrate(count: int, seed: int, *, keep: bool) -> int:
         stream_id = stream_id_for({"demo": "market", "messages": count, "seed": seed})
         size = sum(map(len, messages)) / 1e6
         print(f"  {len(messages):,} normalized messages, {size:.1f} MB, such as")
-        print(f"  {dim(shortened(messages[len(messages) // 2].decode()))}")
+        print(f"  {dim(shortened(messages[len(messages) // 2].decode(), 4))}")
 
         heading("3. Through the Python client into the sidecar")
-        if not asyncio.run(send(sidecar.socket, stream_id, messages)):
+        if not asyncio.run(send(sidecar.address, stream_id, messages)):
             print(f"\n{dim('the last of its log:')}\n{indented(sidecar.log.read_text()[-2000:])}")
             return 1
 
@@ -100,43 +101,24 @@ def demonstrate(count: int, seed: int, *, keep: bool) -> int:
     return 0 if findings.is_complete else 1
 
 
-class SidecarProcess(NativeServer):
-    """The sidecar as an operator runs it; its port is that of health and metrics."""
-
-    scheme = "http"
+class ConfiguredSidecar(SidecarProcess):
+    """The sidecar with the configuration above."""
 
     def __init__(self, directory: Path, nats: str) -> None:
         super().__init__(directory)
         self.grpc_port = free_port()
-        self.socket = f"unix://{directory}/sidecar.sock"
         self._nats = nats
 
     @property
     def configuration(self) -> str:
         return CONFIGURATION.format(
-            socket=self.socket.removeprefix("unix://"),
-            host=HOST,
-            port=self.grpc_port,
-            admin_port=self.port,
-            nats=self._nats,
+            address=self.address, host=HOST, port=self.grpc_port, admin_port=self.port, nats=self._nats
         )
 
     def command(self) -> Sequence[str]:
         file = self.directory / "sidecar.yaml"
         file.write_text(self.configuration)
-        program = shutil.which("bronze-sidecar", path=str(Path(sys.executable).parent))
-        assert program, "it is installed beside Python"  # noqa: S101
-        return [program, "run", "--config", str(file)]
-
-    def answers(self) -> bool:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=2)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except http.client.HTTPException:
-            return False
-        finally:
-            connection.close()
+        return [PROGRAM, "run", "--config", str(file)]
 
 
 # -- sending
@@ -245,9 +227,9 @@ def show(findings: Findings) -> None:
         print(f"\n  {bold(sample.subject)}")
         table(
             [
-                ("headers", ", ".join(f"{name}: {value}" for name, value in sample.headers.items())),
-                *((name, flat(value)) for name, value in event.items()),
-                (case, flat(payload)),
+                ("headers", shortened(flat(sample.headers), 18)),
+                *((name, shortened(flat(value), 18)) for name, value in event.items()),
+                (case, shortened(flat(payload), 18)),
             ],
             indent=4,
         )
@@ -269,7 +251,7 @@ def verdict(findings: Findings, seconds: float) -> None:
     )
 
 
-def explain(nats: NatsServer, sidecar: SidecarProcess) -> None:
+def explain(nats: NatsServer, sidecar: ConfiguredSidecar) -> None:
     heading("It keeps running. Look around; Ctrl-C ends it")
     bin_ = Path(os.path.relpath(Path(sys.executable).parent))
     table(
@@ -278,7 +260,7 @@ def explain(nats: NatsServer, sidecar: SidecarProcess) -> None:
             ("status", f"curl {sidecar.url}/status"),
             ("metrics", f"curl {sidecar.url}/metrics"),
             ("send more", f"{bin_}/python tools/market.py 5000 > market.ndjson"),
-            ("", f"{bin_}/bronze-sidecar send market.ndjson --to {sidecar.socket}"),
+            ("", f"{bin_}/bronze-sidecar send market.ndjson --to {sidecar.address}"),
             ("the stream", f"nats --server {nats.url} stream info {STREAM}"),
             ("listen", f"nats --server {nats.url} subscribe 'bronze.>'"),
             ("its log", f"tail -f {sidecar.log}"),
@@ -338,8 +320,11 @@ def indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def shortened(text: str) -> str:
-    width = shutil.get_terminal_size((110, 24)).columns - 4
+def shortened(text: str, used: int) -> str:
+    """Cut a text to what the line has left; whole where there is no terminal."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns - used
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

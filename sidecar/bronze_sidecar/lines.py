@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import os
 import re
 import stat
+import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -16,6 +19,7 @@ LONGEST_LINE = 64 << 20
 """A longer one is no message but a wrong file."""
 
 _CHUNK_BYTES = 1 << 18
+_BLOCKS_AHEAD = 2
 # Four bytes of zstd can become 128 KiB, and nothing limits its output but the size of its input.
 _STEP_BYTES = 1 << 10
 _ZLIB_WITH_GZIP_HEADER = 31
@@ -163,3 +167,41 @@ def _zstd() -> _Form:
     import zstandard  # noqa: PLC0415
 
     return _Form("zstd", zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
+
+
+async def read_ahead(lines: Lines) -> AsyncGenerator[list[bytes], None]:
+    """Yield the blocks of an input, which a thread reads ahead a little, for reading may block."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[list[bytes] | Exception | None] = asyncio.Queue()
+    room = threading.Semaphore(_BLOCKS_AHEAD)
+    is_over = threading.Event()
+
+    def hand_over(item: list[bytes] | Exception | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+            loop.call_soon_threadsafe(arrived.put_nowait, item)
+
+    def read() -> None:
+        try:
+            for block in lines.blocks():
+                hand_over(block)
+                room.acquire()
+                if is_over.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 - raised again below
+            hand_over(error)
+        else:
+            hand_over(None)
+
+    # A daemon: it may wait for a pipe for ever, and must not hold up the exit.
+    threading.Thread(target=read, name="input", daemon=True).start()
+    try:
+        while (item := await arrived.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+            room.release()
+            # Others in the loop have their turn, however much is there.
+            await asyncio.sleep(0)
+    finally:
+        is_over.set()
+        room.release()

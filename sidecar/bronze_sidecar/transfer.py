@@ -8,9 +8,8 @@ import logging
 import math
 import signal
 import sys
-import threading
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -19,15 +18,15 @@ from bronze_client import Failure, Publisher, PublishError, Stats, connect
 from bronze_client.options import Origin
 
 from bronze_sidecar.kinds import Address, Choice, File, Number, Switch, Text
-from bronze_sidecar.lines import Broken, Lines
+from bronze_sidecar.lines import Broken, Lines, read_ahead
 from bronze_sidecar.options import option
 from bronze_sidecar.progress import Progress
 
 EXIT_UNDELIVERED = 1
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 SHOWN_FAILURES = 5
 # Enough to keep a sidecar busy, little enough to be done with soon after Ctrl-C.
 BUFFER_EVENTS = 20_000
-BLOCKS_AHEAD = 2
 STALL_SECONDS = 1.0
 LOOK_SECONDS = 0.1
 PACE_SECONDS = 0.01
@@ -80,8 +79,9 @@ class Transfer:
         self._seconds = 0.0
         self._stream_id = ""
         self._stats = Stats()
+        self._position = -1
         self._refused = 0
-        """Lines that the client would not take."""
+        """Messages that the client would not take."""
         self._failures: list[str] = []
         self._error = ""
         self._signal: signal.Signals | None = None
@@ -166,34 +166,36 @@ class Transfer:
 
     async def _supervise(self, publisher: Publisher) -> None:
         """Send everything, unless a signal comes or nothing goes on for too long."""
-        sending = asyncio.create_task(self._send_all(publisher))
-        watching = asyncio.create_task(self._watch(publisher, sending))
-
-        def stop(number: signal.Signals) -> None:
-            self._signal = number
-            sending.cancel()
-
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
+        sending = loop.create_task(self._send_all(publisher))
+        watching = loop.create_task(self._watch(publisher, sending))
+
+        def stop(number: signal.Signals, work: asyncio.Task[Any]) -> None:
+            self._signal = number
+            work.cancel()
+
         try:
+            for number in STOPPING:
+                loop.add_signal_handler(number, stop, number, sending)
             await asyncio.wait({sending})
-            if not sending.cancelled():
-                sending.result()
-            elif self._signal:
+            if self._signal:
+                flushing = loop.create_task(_flush(publisher, MOMENT_SECONDS))
                 # A second signal ends even this.
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    loop.remove_signal_handler(number)
-                with contextlib.suppress(PublishError):
-                    await publisher.flush(MOMENT_SECONDS)
+                for number in STOPPING:
+                    loop.add_signal_handler(number, stop, number, flushing)
+                await asyncio.wait({flushing})
+            elif not sending.cancelled():
+                sending.result()
         finally:
+            for number in STOPPING:
+                loop.remove_signal_handler(number)
             watching.cancel()
             await asyncio.wait({watching})
 
     async def _send_all(self, publisher: Publisher) -> None:
         pace = Pace(self._options.rate) if self._options.rate else None
         try:
-            async with contextlib.aclosing(self._blocks()) as blocks:
+            async with contextlib.aclosing(read_ahead(self._lines)) as blocks:
                 async for lines in blocks:
                     for line in lines:
                         if not line or line.isspace():
@@ -205,54 +207,17 @@ class Transfer:
                             await pace.wait()
         except Broken as error:
             self._error = str(error)
-        with contextlib.suppress(PublishError):
-            await publisher.flush()
+        await _flush(publisher)
 
     async def _publish(self, publisher: Publisher, line: bytes) -> bool:
+        self._position += 1
         try:
             # Whatever else the line is, with a blank in front it counts as JSON, and is refused as such.
             return await publisher.publish_wait(line if line.startswith(b"{") else b" " + line)
         except ValueError as error:
             self._refused += 1
-            self._note_failure(f"line {self._lines.count}: {error}")
+            self._note_failure(f"position {self._position} rejected: {error}")
             return True
-
-    async def _blocks(self) -> AsyncGenerator[list[bytes], None]:
-        """Yield the lines, which a thread reads ahead, for reading may block."""
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[list[bytes] | Exception | None] = asyncio.Queue()
-        room = threading.Semaphore(BLOCKS_AHEAD)
-        is_over = threading.Event()
-
-        def hand_over(item: list[bytes] | Exception | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants it any more
-                loop.call_soon_threadsafe(arrived.put_nowait, item)
-
-        def read() -> None:
-            try:
-                for lines in self._lines.blocks():
-                    hand_over(lines)
-                    room.acquire()
-                    if is_over.is_set():
-                        return
-            except Exception as error:  # noqa: BLE001 - raised again below
-                hand_over(error)
-            else:
-                hand_over(None)
-
-        # A daemon: it may wait for a pipe for ever, and must not hold up the exit.
-        threading.Thread(target=read, name="input", daemon=True).start()
-        try:
-            while (item := await arrived.get()) is not None:
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-                room.release()
-                # The connection has its turn too.
-                await asyncio.sleep(0)
-        finally:
-            is_over.set()
-            room.release()
 
     def _on_failure(self, failure: Failure) -> None:
         self._note_failure(str(failure))
@@ -272,7 +237,7 @@ class Transfer:
             now = time.monotonic()
             if self._stats.acknowledged > acknowledged or not self._stats.buffered_events:
                 acknowledged, since = self._stats.acknowledged, now
-            obstacle = await _obstacle(publisher) if now - since > STALL_SECONDS else ""
+            obstacle = await _flush(publisher, 0) if now - since > STALL_SECONDS else ""
             if obstacle:
                 self._progress.show(f"waiting for the sidecar at {self._options.to}: {obstacle}")
             else:
@@ -316,10 +281,10 @@ class Pace:
             self._due = time.monotonic()
 
 
-async def _obstacle(publisher: Publisher) -> str:
-    """Return what stands in the way."""
+async def _flush(publisher: Publisher, timeout: float | None = None) -> str:  # noqa: ASYNC109
+    """Wait until everything is acknowledged; return what stands in the way of what is not."""
     try:
-        await publisher.flush(0)
+        await publisher.flush(timeout)
     except PublishError as error:
         return error.reason
     return ""

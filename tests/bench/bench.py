@@ -22,7 +22,7 @@ from pathlib import Path
 
 import nats
 import redis
-from machine import CORES, OTHER_CORES, SUBJECT_CORES, SidecarProcess, memory_mib, pinned
+from machine import CORES, OTHER_CORES, SUBJECT_CORES, PinnedSidecar, memory_mib, pinned
 from servers import NativeServer, NatsServer, RedisServer
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ class Plan:
 
 
 FULL = Plan(batches=(256, 1024), seconds=4.0, frozen_seconds=8.0)
-QUICK = Plan(batches=(256,), seconds=1.0, frozen_seconds=3.0)
+QUICK = Plan(batches=(256,), seconds=1.0, frozen_seconds=2.0)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def main() -> int:
 def measure(bus: Bus, plan: Plan, results: Results) -> None:
     bare = bare_loops(bus, plan, results) if bus.server else 0.0
     bus.empty()
-    with running(bus) as sidecar, loading(sidecar) as load:
+    with running(bus) as sidecar, loading(sidecar, bus.server) as load:
         at_rest = memory_mib(sidecar.pid)
         for kind in ("envelopes", "json"):
             for batch in plan.batches:
@@ -166,10 +166,12 @@ def measure(bus: Bus, plan: Plan, results: Results) -> None:
 
 def bare_loops(bus: Bus, plan: Plan, results: Results) -> float:
     """Measure what the sidecar is compared with; return the bare loop's rate."""
-    rates = []
+    assert bus.server
+    rates: list[float] = []
     for way, name in (("sink", "bare loop, 1,024 a write"), ("library", bus.idiom)):
         bus.empty()
-        program = [sys.executable, str(HERE / "bare.py"), way, str(plan.seconds), *bus.options]
+        figures = (str(plan.seconds), str(bus.server.pid))
+        program = [sys.executable, str(HERE / "bare.py"), way, *figures, *bus.options]
         done = subprocess.run(pinned(program), check=True, stdout=subprocess.PIPE)
         found = json.loads(done.stdout)
         rates.append(found["best"])
@@ -179,18 +181,18 @@ def bare_loops(bus: Bus, plan: Plan, results: Results) -> float:
 
 def throughput_row(name: str, way: str, batch: str, found: dict[str, float], bare: float) -> tuple[str, ...]:
     ratio = f"{found['best'] / bare:.2f}" if bare else ""
-    figures = f"{found['rate']:,.0f}", f"{found['best']:,.0f}", f"{found['cpu']:.2f}", f"{found['busy']:.0%}"
-    return name, way, batch, *figures, ratio
+    figures = f"{found['rate']:,.0f}", f"{found['best']:,.0f}", f"{found['cpu']:.2f}"
+    busy = f"{found['busy']:.0%}", f"{found['server_busy']:.0%}" if bare else ""
+    return name, way, batch, *figures, *busy, ratio
 
 
-def frozen(server: NativeServer, sidecar: SidecarProcess, seconds: float) -> list[str]:
+def frozen(server: NativeServer, sidecar: PinnedSidecar, seconds: float) -> list[str]:
     """Let the server answer nothing; return the most memory in either half of that time, and what waits."""
     with ExitStack() as stack:
         for _ in range(FROZEN_LOADS):
-            load = stack.enter_context(loading(sidecar))
+            load = stack.enter_context(loading(sidecar, server))
             load.start(seconds=1000.0, window=FROZEN_WINDOW)
-        # One more is that of the measurements before.
-        while sidecar.open_streams() < FROZEN_LOADS:
+        while sidecar.metric("bronze_streams") < FROZEN_LOADS:
             time.sleep(0.05)
         server.freeze()
         stack.callback(server.thaw)
@@ -202,15 +204,17 @@ def frozen(server: NativeServer, sidecar: SidecarProcess, seconds: float) -> lis
                 time.sleep(0.05)
                 samples.append(memory_mib(sidecar.pid))
             halves.append(f"{max(samples):.0f}")
-        return [*halves, f"{sidecar.waiting_events():,}"]
+        return [*halves, f"{sidecar.metric('bronze_queue_events'):,.0f}"]
 
 
 @contextmanager
-def running(bus: Bus) -> Iterator[SidecarProcess]:
+def running(bus: Bus) -> Iterator[PinnedSidecar]:
     with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder:
-        sidecar = SidecarProcess(Path(folder), bus.program, *bus.options)
+        sidecar = PinnedSidecar(Path(folder), bus.program, *bus.options)
         try:
-            yield sidecar.start()
+            sidecar.start()
+            sidecar.wait_until_ready()
+            yield sidecar
         finally:
             sidecar.stop()
 
@@ -236,11 +240,12 @@ class LoadProcess:
 
 
 @contextmanager
-def loading(sidecar: SidecarProcess) -> Iterator[LoadProcess]:
-    command = [sys.executable, str(HERE / "load.py"), str(sidecar.pid)]
+def loading(sidecar: PinnedSidecar, server: NativeServer | None) -> Iterator[LoadProcess]:
+    server_pid = str(server.pid) if server else ""
+    command = [sys.executable, str(HERE / "load.py"), str(sidecar.pid), server_pid]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield LoadProcess(process, sidecar.socket)
+            yield LoadProcess(process, sidecar.address)
         finally:
             process.kill()
 
@@ -263,11 +268,12 @@ def describe_machine() -> None:
 
 def show(results: Results) -> None:
     print(
-        "\nThroughput: events acknowledged after the back end confirmed them;\nthe ratio is that of the best half seconds\n"
+        "\nThroughput: events acknowledged after the back end confirmed them;\n"
+        "the ratio is that of the best half seconds, `busy` of one core\n"
     )
-    heads = (
+    heads: tuple[str, ...] = (
         *("back end", "what", "batch", "events/s", "best half second"),
-        *("CPU µs/event", "core busy", "of bare loop"),
+        *("CPU µs/event", "busy", "server busy", "of bare loop"),
     )
     table(heads, results.throughput)
     print(

@@ -1,7 +1,7 @@
 """Sends prepared batches to a sidecar over plain gRPC, and measures; its own work per batch is small.
 
-`load.py PID` reads scenarios from standard input, one JSON object a line with the arguments of `Load`, and
-answers each with its findings, in the same form.
+`load.py PID SERVER_PID` reads scenarios from standard input, one JSON object a line with the arguments of
+`Load`, and answers each with its findings, in the same form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from machine import cpu_seconds
 METHOD = "/bronze.sidecar.v1.SidecarService/Publish"
 WARM_SECONDS = 0.5
 WINDOW_SECONDS = 0.5
-PREPARED_MESSAGES = 16_384
+PREPARED_MESSAGES = 8_192
 
 
 def envelopes(messages: Iterator[bytes]) -> Iterator[bytes]:
@@ -84,6 +84,8 @@ class Load:
 
     prepared: Prepared
     pid: int
+    """Of the sidecar."""
+    server_pid: int | None
     address: str
     seconds: float
     kind: str = "envelopes"
@@ -121,20 +123,21 @@ class Load:
                     self.latencies.append(now - due)
             acknowledged = response.acknowledgement.sequence
             if begin is None and now - began > WARM_SECONDS:
-                begin = (now, self.published, cpu_seconds(self.pid))
+                begin = (now, self.published, cpu_seconds(self.pid), cpu_seconds(self.server_pid))
                 mark = begin
             if mark and now - mark[0] > WINDOW_SECONDS:
                 best = max(best, (self.published - mark[1]) / (now - mark[0]))
-                mark = (now, self.published, 0.0)
+                mark = (now, self.published, 0.0, 0.0)
             if begin and end is None and now - begin[0] > self.seconds:
-                end = (now, self.published, cpu_seconds(self.pid))
+                end = (now, self.published, cpu_seconds(self.pid), cpu_seconds(self.server_pid))
                 self._over.set()
         channel.close()
         assert begin
         assert end
-        seconds, events, cpu = (last - first for first, last in zip(begin, end, strict=True))
+        seconds, events, cpu, server = (last - first for first, last in zip(begin, end, strict=True))
         rate = events / seconds
-        findings = {"rate": rate, "best": best or rate, "cpu": cpu / events * 1e6, "busy": cpu / seconds}
+        findings = {"rate": rate, "best": max(best, rate), "cpu": cpu / events * 1e6}
+        findings |= {"busy": cpu / seconds, "server_busy": server / seconds}
         if self.latencies:
             self.latencies.sort()
             findings["p50"] = self.latencies[len(self.latencies) // 2] * 1000
@@ -163,8 +166,10 @@ class Load:
 
 def main() -> None:
     prepared = Prepared()
+    pid, server_pid = (int(text) if text else None for text in sys.argv[1:])
+    assert pid
     for line in sys.stdin:
-        findings = Load(prepared, int(sys.argv[1]), **json.loads(line)).run()
+        findings = Load(prepared, pid, server_pid, **json.loads(line)).run()
         print(json.dumps(findings), flush=True)
 
 

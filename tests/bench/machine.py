@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from servers import HOST, NativeServer
+from sidecar_process import SidecarProcess
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -27,8 +25,10 @@ def pinned(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-S", "-c", PINNED.format(cores=SUBJECT_CORES), *command]
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used."""
+def cpu_seconds(pid: int | None) -> float:
+    """Return the processor time that a process has used; 0 if there is none."""
+    if pid is None:
+        return 0.0
     # The second field is the program's name in parentheses, and may contain anything.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
@@ -43,41 +43,13 @@ def memory_mib(pid: int, which: str = "VmRSS") -> float:
     raise KeyError(which)
 
 
-class SidecarProcess(NativeServer):
-    """A sidecar on the measured core; `program` is followed by its addresses and then by `options`."""
-
-    scheme = "http"
+class PinnedSidecar(SidecarProcess):
+    """A sidecar on the measured core; the arguments of Python, then its own."""
 
     def __init__(self, directory: Path, program: Sequence[str], *options: str) -> None:
-        super().__init__(directory)
-        self.socket = f"unix://{directory}/sidecar.sock"
-        self._program = program
-        self._options = options
+        super().__init__(directory, "--log-level=warning", *options)
+        self._python = [sys.executable, *program]
 
     def command(self) -> Sequence[str]:
-        addresses = (f"--listen={self.socket}", f"--admin-listen={HOST}:{self.port}")
-        return pinned([sys.executable, *self._program, *addresses, "--log-level=warning", *self._options])
-
-    def answers(self) -> bool:
-        return self._get("/readyz")[0] == http.HTTPStatus.OK
-
-    def open_streams(self) -> int:
-        """Return how many producers are connected."""
-        metrics = self._get("/metrics")[1].decode()
-        return int(float(metrics.partition("\nbronze_streams ")[2].partition("\n")[0]))
-
-    def waiting_events(self) -> int:
-        """Return how many events wait for back ends."""
-        lanes = json.loads(self._get("/status")[1])["backends"].values()
-        return sum(lane["waiting_events"] for lane in lanes)
-
-    def _get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except http.client.HTTPException as error:
-            raise ConnectionError(str(error)) from None
-        finally:
-            connection.close()
+        _, _, *options = super().command()
+        return pinned([*self._python, *options])

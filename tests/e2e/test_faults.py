@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from bronze_client import Publisher, connect
-from buses import Bus, NatsBus, RedisBus, assert_complete, trade
+from buses import Bus, KafkaBus, KinesisBus, NatsBus, RedisBus, SqsBus, assert_complete, trade
 from servers import NatsServer, RedisServer
 from sidecar_process import SidecarProcess, sidecar
 
@@ -18,13 +18,20 @@ pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 STREAMS = 4
 
 
-@pytest.fixture(params=["nats", "redis"])
+@pytest.fixture(params=["nats", "redis", "kafka", "kinesis", "sqs"])
 def bus(
     request: pytest.FixtureRequest,
     start_nats: Callable[..., NatsServer],
     start_redis: Callable[..., RedisServer],
 ) -> Bus:
-    return NatsBus(start_nats()) if request.param == "nats" else RedisBus(start_redis(append_only=True))
+    if request.param == "nats":
+        return NatsBus(start_nats())
+    if request.param == "redis":
+        return RedisBus(start_redis(append_only=True))
+    if request.param == "kafka":
+        return KafkaBus(request.getfixturevalue("own_kafka"))
+    kind = KinesisBus if request.param == "kinesis" else SqsBus
+    return kind(request.getfixturevalue("aws_emulator"), request.getfixturevalue("aws_relay"))
 
 
 async def produce(address: str, stream_id: str, count: int) -> Publisher:
@@ -41,19 +48,19 @@ async def produce(address: str, stream_id: str, count: int) -> Publisher:
 
 
 async def test_nothing_is_lost_when_server_and_sidecar_are_killed(bus: Bus) -> None:
-    """200,000 events; the server is killed twice, then the sidecar, and each comes back."""
-    each = 50_000
+    """200,000 events (2,800 if it is slow); the server is killed twice, then the sidecar; each comes back."""
+    each, some = (700, 300) if bus.slow else (50_000, 20_000)
     with sidecar(*bus.options()) as process:
         producers = [
             asyncio.create_task(produce(process.address, f"stream-{number}", each))
             for number in range(STREAMS)
         ]
-        await published(process, 20_000)
+        await published(process, some)
         for _ in range(2):
             bus.server.kill()
             await asyncio.sleep(1)
             await asyncio.to_thread(bus.server.start)
-            await published(process, process.metric("bronze_events_published_total") + 20_000)
+            await published(process, process.metric("bronze_events_published_total") + some)
         process.kill()
         await asyncio.sleep(0.5)
         await asyncio.to_thread(process.start)
@@ -74,16 +81,18 @@ def waiting_events(process: SidecarProcess) -> int:
 
 
 async def test_stopping_under_load_publishes_everything_that_was_accepted(bus: Bus) -> None:
-    with sidecar(*bus.options()) as process:
+    count, some = (3000, 300) if bus.slow else (60_000, 5000)
+    few_accepted = ["--max-queue-events", "500"] if bus.slow else []
+    with sidecar(*bus.options(), *few_accepted) as process:
         async with connect(
             process.address, stream_id="s", on_full="wait", max_wait=60.0, close_timeout=0.1
         ) as publisher:
-            for position in range(60_000):
+            for position in range(count):
                 await publisher.publish_wait(trade(position))
                 if position % 100 == 0:
                     await asyncio.sleep(0)
-                if position == 30_000:
-                    while publisher.stats.acknowledged < 5000:  # noqa: ASYNC110
+                if position == count // 2:
+                    while publisher.stats.acknowledged < some:  # noqa: ASYNC110
                         await asyncio.sleep(0.001)
                     process.terminate(signal.SIGTERM)
             status = await asyncio.to_thread(process.wait)
@@ -92,28 +101,28 @@ async def test_stopping_under_load_publishes_everything_that_was_accepted(bus: B
             on_the_bus = {event_id async for _, event_id in bus.read()}
             # What was acknowledged is there, and what is there was acknowledged.
             assert on_the_bus == {f"s:{number}" for number in range(acknowledged)}
-            assert 5000 <= acknowledged < 60_000
+            assert some <= acknowledged < count
             await asyncio.to_thread(process.start)
             await publisher.flush(timeout=60)
-        assert await assert_complete(bus, {"s": 60_000}, duplicates_allowed=False) == 0
+        assert await assert_complete(bus, {"s": count}, duplicates_allowed=False) == 0
         drained = [line for line in process.log_lines() if line["event"] == "drained"]
         assert len(drained) == 1
 
 
 async def test_a_frozen_server_bounds_memory_and_never_blocks_the_producer(bus: Bus) -> None:
-    limit = 20_000
+    count, limit = (3000, 1000) if bus.slow else (100_000, 20_000)
     with sidecar(*bus.options(), "--max-queue-events", str(limit), "--grace-seconds", "60") as process:
         async with connect(
             process.address, stream_id="s", buffer_events=200_000, close_timeout=60.0
         ) as publisher:
-            for position in range(2000):
+            for position in range(count // 50):
                 publisher.publish(trade(position))
             await publisher.flush(timeout=60)
             before = process.resident_bytes()
             bus.server.freeze()
             frozen_at = time.monotonic()
             longest = 0.0
-            for position in range(2000, 100_000):
+            for position in range(count // 50, count):
                 started = time.perf_counter()
                 assert publisher.publish(trade(position))
                 longest = max(longest, time.perf_counter() - started)
@@ -128,7 +137,7 @@ async def test_a_frozen_server_bounds_memory_and_never_blocks_the_producer(bus: 
             assert longest < 1.0
             bus.server.thaw()
             await publisher.flush(timeout=120)
-        await assert_complete(bus, {"s": 100_000})
+        await assert_complete(bus, {"s": count})
 
 
 async def test_starting_before_the_server_holds_events_and_delivers_when_it_comes(bus: Bus) -> None:
@@ -137,12 +146,13 @@ async def test_starting_before_the_server_holds_events_and_delivers_when_it_come
         code, reasons = process.get("/readyz")
         assert code == 503
         assert "unreachable" in reasons or "connecting" in reasons
+        count = 1500 if bus.slow else 5000
         async with connect(process.address, stream_id="s", close_timeout=60.0) as publisher:
-            for position in range(5000):
+            for position in range(count):
                 assert publisher.publish(trade(position))
             while not waiting_events(process):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             await asyncio.to_thread(bus.server.start)
             await publisher.flush(timeout=60)
         process.wait_until_ready()
-        assert await assert_complete(bus, {"s": 5000}, duplicates_allowed=False) == 0
+        assert await assert_complete(bus, {"s": count}, duplicates_allowed=False) == 0

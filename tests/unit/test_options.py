@@ -43,6 +43,7 @@ KINESIS = words("""
     --kinesis-stream --kinesis-region --kinesis-stream-routing --kinesis-partition-key-template
     --kinesis-include-payloads --kinesis-static-headers
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --kinesis-endpoint-url
+    --kinesis-tls-ca-file --kinesis-strict-order --kinesis-max-record-bytes --kinesis-max-call-bytes
     --kinesis-max-batch-size --kinesis-max-batch-delay-ms
 """)
 REDIS = words("""
@@ -55,7 +56,7 @@ SQS = words("""
     --sqs-queue-url --sqs-region --sqs-queue-routing --sqs-include-payloads --sqs-static-attributes
     --sqs-message-attributes --sqs-message-group-template
     --sqs-access-key --sqs-secret-key --sqs-session-token --sqs-endpoint-url
-    --sqs-max-batch-size --sqs-max-batch-delay-ms
+    --sqs-tls-ca-file --sqs-strict-order --sqs-max-call-bytes --sqs-max-batch-size --sqs-max-batch-delay-ms
 """)
 FLAGS = [*PROCESS, *KAFKA, *NATS, *KINESIS, *REDIS, *SQS]
 REQUIRED = words("""
@@ -155,6 +156,10 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--kinesis-secret-key", "s", "s", ["--kinesis-access-key=a"]),
     ("--kinesis-session-token", "t", "t", ["--kinesis-access-key=a", "--kinesis-secret-key=s"]),
     ("--kinesis-endpoint-url", "http://localhost:4567", "http://localhost:4567", []),
+    ("--kinesis-tls-ca-file", "FILE", "FILE", []),
+    ("--kinesis-strict-order", "false", False, []),
+    ("--kinesis-max-record-bytes", "2048", 2048, []),
+    ("--kinesis-max-call-bytes", "2097152", 2_097_152, []),
     ("--kinesis-max-batch-size", "500", 500, []),
     ("--kinesis-max-batch-delay-ms", "1", 1, []),
     ("--redis-host", "::1", "::1", []),
@@ -192,6 +197,9 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--sqs-secret-key", "s", "s", ["--sqs-access-key=a"]),
     ("--sqs-session-token", "t", "t", ["--sqs-access-key=a", "--sqs-secret-key=s"]),
     ("--sqs-endpoint-url", "https://e", "https://e", []),
+    ("--sqs-tls-ca-file", "FILE", "FILE", []),
+    ("--sqs-strict-order", "no", False, []),
+    ("--sqs-max-call-bytes", "262144", 262_144, []),
     ("--sqs-max-batch-size", "10", 10, []),
     ("--sqs-max-batch-delay-ms", "0", 0, []),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +17,7 @@ from aiobotocore.session import AioSession
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError,  # noqa: A004 - the library's own, another class
     CredentialRetrievalError,
     HTTPClientError,
     NoCredentialsError,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
+LARGE_BODY = 1 << 20
 
 UNUSABLE_CREDENTIALS = (
     CredentialRetrievalError,
@@ -184,7 +187,7 @@ class Service:
         if isinstance(error, SSLError):
             option = f"--{self._options.name}-tls-ca-file"
             return Disconnected(f"cannot connect with TLS (see {option}): {error}")
-        if isinstance(error, HTTPClientError | OSError):
+        if isinstance(error, ConnectionError | HTTPClientError | OSError):
             return Disconnected(f"cannot reach {self.endpoint}: {error}")
         return Transient(f"{type(error).__name__}: {error}")
 
@@ -232,6 +235,7 @@ async def open_service(options: AwsOptions, writing: str, most_calls: int) -> As
         retries={"total_max_attempts": 1},  # lanes retry, in order
         parameter_validation=False,  # a call's body is made here
         max_pool_connections=most_calls + 1,
+        user_agent="bronze-sidecar",  # otherwise it is put together anew for each call
         connector_args={"socket_factory": _socket},
     )
     session: Any = AioSession()  # its types know each service by its literal name
@@ -257,7 +261,9 @@ async def open_service(options: AwsOptions, writing: str, most_calls: int) -> As
 
 
 def _put_body(params: dict[str, Any], **_: Any) -> None:
-    params["body"] = _body.get()
+    body = _body.get()
+    # The HTTP client writes a file piece by piece, and warns of bytes that are many.
+    params["body"] = body if len(body) <= LARGE_BODY else io.BytesIO(body)
 
 
 @cache

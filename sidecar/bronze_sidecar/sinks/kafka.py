@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bronze_sidecar.kinds import (
     Broker,
@@ -29,11 +31,15 @@ from bronze_sidecar.sinks.base import (
     DEFAULT_KEY,
     Backend,
     Rules,
+    Sink,
     both_or_neither,
     meta_prefix_faults,
     needs_switch,
 )
 from bronze_sidecar.template import Template, trusted
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routes import Route
 
 EVENT_ID_HEADER = "eventId"
 ACKS = {"-1": "all", "1": "leader", "0": "none"}
@@ -133,6 +139,13 @@ class Kafka(Backend):
     max_batch_delay_ms: int = option(
         Integer(0, 60_000), "How long a batch waits for more records.", default=5
     )
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
+        """Connect, and see that the brokers and the registry let us in."""
+        # Only now: a process pays for the client libraries of the back ends that are on.
+        from bronze_sidecar.sinks.kafka_sink import open_kafka  # noqa: PLC0415
+
+        return open_kafka(self, route)
 
     def rules(self) -> Rules:
         return Rules(

@@ -1,0 +1,538 @@
+"""Kafka: the contract, and what is Kafka's own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Self
+
+import pytest
+from bronze_client import connect
+from bronze_sidecar.errors import DeliveryError, Permanent, Transient
+from bronze_sidecar.event import Event
+from bronze_sidecar.routes import Route
+from bronze_sidecar.sinks import kafka_connection
+from bronze_sidecar.sinks.base import Backend, Failed
+from configurations import backend_of
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+from contract.contract import (
+    Peer,
+    SinkContract,
+    Stored,
+    becomes,
+    event,
+    headed_event,
+    price,
+    records,
+    trade,
+)
+from kafka_servers import (
+    PASSWORD,
+    USER,
+    KafkaCluster,
+    KafkaEndpoint,
+    KafkaServer,
+    Kept,
+    admin,
+    create_topic,
+    read_topic,
+)
+from servers import Certificates
+from sidecar_process import sidecar
+
+pytestmark = pytest.mark.servers
+
+
+def peer_at(brokers: str, *flags: str, **facts: Any) -> Peer:
+    """`brokers` is a listener without log-in and encryption; the flags may lead to another one."""
+
+    async def read_all(topic: str) -> list[Stored]:
+        kept = await asyncio.to_thread(read_topic, brokers, topic)
+        return [Stored(each.value, {name: value.decode() for name, value in each.headers}) for each in kept]
+
+    return Peer(flags or (f"--kafka-brokers={brokers}",), read_all, **facts)
+
+
+class TestKafka(SinkContract):
+    """The contract, with an idempotent producer."""
+
+    headers = {  # noqa: RUF012 - it is declared as a class attribute
+        "payloadCase": "tradeBar",
+        "dataType": "trade_bar_1m",
+        "env": "prod",
+        "eventId": "stream:42",
+        "m-request_id": "r-1",
+        "m-city": "Zürich",
+    }
+    header_flags = ("--kafka-static-headers=env:prod", "--kafka-meta-headers-prefix=m-")
+    oversized_bytes = 64 * 1024
+
+    def addressing(self, prefix: str) -> tuple[str, ...]:
+        return (f"--kafka-topic={prefix}.{{{{symbol}}}}",)
+
+    def be_impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kafka_connection, "ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr(kafka_connection, "CONNECT_SECONDS", 1.0)
+
+    @pytest.fixture
+    def peer(self, kafka_server: KafkaEndpoint, request: pytest.FixtureRequest) -> Peer:
+        if kafka_server.provider == "mock" and "bytes_as_its_limits" in request.node.name:
+            pytest.skip("librdkafka's mock cluster keeps only 5 MiB of a partition")
+        return peer_at(kafka_server.brokers)
+
+    @pytest.fixture
+    def own_peer(self, own_kafka: KafkaServer) -> Peer:
+        return peer_at(own_kafka.brokers, server=own_kafka)
+
+    @pytest.fixture
+    def small_peer(self, kafka_broker: KafkaServer, prefix: str) -> Peer:
+        for symbol in "AB":
+            create_topic(kafka_broker.brokers, f"{prefix}.{symbol}", max_message_bytes="32768")
+        return peer_at(kafka_broker.brokers)
+
+    @pytest.fixture
+    def password_peer(self, kafka_broker: KafkaServer) -> Peer:
+        flags = (f"--kafka-brokers={kafka_broker.listener('SASL')}", "--kafka-sasl-mechanism=plain")
+        user = f"--kafka-sasl-username={USER}"
+        return peer_at(
+            kafka_broker.brokers,
+            *(*flags, user, f"--kafka-sasl-password={PASSWORD}"),
+            wrong_flags=(*flags, user, "--kafka-sasl-password=battery-staple"),
+            secrets=(PASSWORD, "battery-staple"),
+            options=("--kafka-sasl-username", "--kafka-sasl-password"),
+        )
+
+    @pytest.fixture
+    def tls_peer(self, kafka_broker: KafkaServer, certificates: Certificates) -> Peer:
+        flags = (f"--kafka-brokers={kafka_broker.listener('TLS')}", "--kafka-ssl")
+        return peer_at(
+            kafka_broker.brokers,
+            *(*flags, f"--kafka-ssl-ca-file={certificates.ca_file}"),
+            wrong_flags=(*flags, f"--kafka-ssl-ca-file={certificates.other_ca_file}"),
+            options=("--kafka-ssl-ca-file",),
+        )
+
+
+# -- what is stored
+
+
+def made(*flags: str) -> Backend:
+    backend: Backend = backend_of(*flags)
+    return backend
+
+
+async def write(backend: Backend, events: Sequence[Event]) -> Sequence[Failed]:
+    async with backend.open(Route(backend)) as sink:
+        return await sink.write(records(backend, events))
+
+
+async def opening_error(backend: Backend) -> DeliveryError:
+    with pytest.raises(DeliveryError) as caught:
+        async with backend.open(Route(backend)):
+            pass
+    return caught.value
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"test.{uuid.uuid4().hex}"
+
+
+def at(server: KafkaServer | KafkaCluster, topic: str, *flags: str) -> Backend:
+    return made(f"--kafka-brokers={server.brokers}", f"--kafka-topic={topic}", *flags)
+
+
+async def read(server: KafkaServer | KafkaCluster, topic: str) -> list[Kept]:
+    return await asyncio.to_thread(read_topic, server.brokers, topic)
+
+
+def number(kept: Kept) -> int:
+    return price(Stored(kept.value, {}))
+
+
+async def test_a_record_has_key_headers_and_the_envelope_as_value(
+    kafka_broker: KafkaServer, topic: str
+) -> None:
+    flags = ("--kafka-static-headers=env:prod", "--kafka-meta-headers-prefix=m-")
+    assert not await write(at(kafka_broker, topic, *flags), [headed_event()])
+    (kept,) = await read(kafka_broker, topic)
+    assert kept.key == b"binance|BTC-USDT|tradeBar"
+    assert kept.value == b"envelope"
+    assert sorted(kept.headers) == [
+        ("dataType", b"trade_bar_1m"),
+        ("env", b"prod"),
+        ("eventId", b"stream:42"),
+        ("m-city", "Zürich".encode()),
+        ("m-request_id", b"r-1"),
+        ("payloadCase", b"tradeBar"),
+    ]
+
+
+async def test_routes_and_keys_by_template(kafka_broker: KafkaServer, topic: str) -> None:
+    backend = at(
+        kafka_broker,
+        topic,
+        f"--kafka-topic-routing=trade:{topic}.trades",
+        f"--kafka-topic-template={topic}.{{{{exchange}}}}.{{{{symbol}}}}",
+        "--kafka-key-template={{symbol}}/{{meta.account}}",
+    )
+    quote = event("BTC/USDT", 1, b"quote", payload_case="quote", meta={"account": "7"})
+    assert not await write(backend, [event("BTC/USDT", 0, b"trade"), quote])
+    assert [(kept.key, kept.value) for kept in await read(kafka_broker, f"{topic}.trades")] == [
+        (b"BTC%2FUSDT/%%", b"trade")
+    ]
+    (kept,) = await read(kafka_broker, f"{topic}.binance.BTC_2FUSDT")
+    assert (kept.key, kept.value) == (b"BTC%2FUSDT/7", b"quote")
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_compresses(kafka_broker: KafkaServer, topic: str, codec: str) -> None:
+    events = [trade("A", position) for position in range(2000)]
+    assert not await write(at(kafka_broker, topic, f"--kafka-compression={codec}"), events)
+    assert [number(kept) for kept in await read(kafka_broker, topic)] == list(range(2000))
+    logs = (kafka_broker.directory / "data").glob(f"{topic}-*/*.log")
+    size = sum(log.stat().st_size for log in logs)
+    plain = sum(len(each.envelope) for each in events)
+    assert (size > plain) if codec == "none" else (size < plain)
+
+
+async def test_every_key_goes_to_the_partition_of_the_java_client(
+    kafka_broker: KafkaServer, topic: str
+) -> None:
+    create_topic(kafka_broker.brokers, topic, 7)
+    create_topic(kafka_broker.brokers, f"{topic}.other", 7)
+    symbols = [f"SYM-{position}" * (position % 5 + 1) for position in range(1000)]
+    flags = ("--kafka-key-template={{symbol}}",)
+    events = [event(symbol, position, b"x") for position, symbol in enumerate(symbols)]
+    assert not await write(at(kafka_broker, topic, *flags), events)
+    other = Producer({"bootstrap.servers": kafka_broker.brokers, "partitioner": "murmur2_random"})
+    for symbol in symbols:
+        other.produce(f"{topic}.other", key=symbol.encode(), value=b"x")
+    assert other.flush(10) == 0
+    ours = {kept.key: kept.partition for kept in await read(kafka_broker, topic)}
+    theirs = {kept.key: kept.partition for kept in await read(kafka_broker, f"{topic}.other")}
+    assert len(ours) == 1000
+    assert ours == theirs
+    assert len(set(ours.values())) == 7
+
+
+@pytest.mark.parametrize("acks", ["all", "-1", "leader", "1", "none", "0"])
+async def test_acks(kafka_broker: KafkaServer, topic: str, acks: str) -> None:
+    create_topic(kafka_broker.brokers, topic)
+    events = [trade("A", position) for position in range(100)]
+    async with (backend := at(kafka_broker, topic, f"--kafka-acks={acks}")).open(Route(backend)) as sink:
+        assert not await sink.write(records(backend, events))
+        # Without acknowledgements only a later answer on the connection shows that they have arrived.
+        await sink.ping()
+        await becomes(lambda: len(read_topic(kafka_broker.brokers, topic)), 100)
+
+
+async def test_without_idempotence_batches_have_no_producer(kafka_broker: KafkaServer, topic: str) -> None:
+    backend = at(kafka_broker, topic, "--kafka-idempotent=false")
+    assert not await write(backend, [trade("A", 1)])
+    assert [number(kept) for kept in await read(kafka_broker, topic)] == [1]
+
+
+async def test_uses_partitions_that_are_added(kafka_broker: KafkaServer, topic: str) -> None:
+    create_topic(kafka_broker.brokers, topic, 1)
+    backend = at(kafka_broker, topic)
+    events = [event(f"S{position}", position, b"x") for position in range(50)]
+    async with backend.open(Route(backend)) as sink:
+        assert not await sink.write(records(backend, events))
+        client = admin(kafka_broker.brokers)
+        for done in client.create_partitions([NewPartitions(topic, 3)]).values():
+            done.result(10)
+        async with asyncio.timeout(10):
+            while sink._topics.known[topic].partitions[2:] == []:  # type: ignore[attr-defined]
+                await sink._connection.refresh()  # type: ignore[attr-defined]
+        assert not await sink.write(records(backend, events))
+    assert {kept.partition for kept in await read(kafka_broker, topic)} == {0, 1, 2}
+
+
+# -- what is refused
+
+
+async def test_oversized_records_fail_alone_among_many(kafka_broker: KafkaServer, topic: str) -> None:
+    create_topic(kafka_broker.brokers, topic, max_message_bytes="20000")
+    events = [trade("A", position) for position in range(1000)]
+    for position in (0, 333, 334, 999):
+        events[position] = event("A", position, b"x" * 30_000)
+    backend = at(kafka_broker, topic)
+    async with backend.open(Route(backend)) as sink:
+        failures = await sink.write(records(backend, events))
+        assert [(failure.place, type(failure.error)) for failure in failures] == [
+            (place, Permanent) for place in (0, 333, 334, 999)
+        ]
+        assert f"topic '{topic}': larger than the topic's max.message.bytes" in str(failures[0].error)
+        # The numbers of batches are still right.
+        assert not await sink.write(records(backend, [trade("A", 1000)]))
+    expected = [position for position in range(1001) if position not in {0, 333, 334, 999}]
+    assert [number(kept) for kept in await read(kafka_broker, topic)] == expected
+
+
+async def test_a_record_may_be_as_large_as_the_topic_allows(kafka_broker: KafkaServer, topic: str) -> None:
+    create_topic(kafka_broker.brokers, topic, max_message_bytes="4000000")
+    large = b"x" * 3_000_000
+    assert not await write(
+        at(kafka_broker, topic), [trade("A", 1), event("A", 2, large), event("A", 3, b"y")]
+    )
+    assert [kept.value for kept in await read(kafka_broker, topic)][1:] == [large, b"y"]
+
+
+async def test_a_topic_that_is_missing_holds_back_only_its_own_events(
+    kafka_cluster: KafkaCluster, topic: str
+) -> None:
+    create_topic(kafka_cluster.brokers, f"{topic}.A")
+    backend = at(kafka_cluster, f"{topic}.{{{{symbol}}}}")
+    async with backend.open(Route(backend)) as sink:
+        events = records(backend, [trade("A", 0), trade("B", 1), trade("A", 2), trade("B", 3)])
+        failures = await sink.write(events)
+        assert [(failure.place, type(failure.error)) for failure in failures] == [
+            (1, Transient),
+            (3, Transient),
+        ]
+        assert f"topic '{topic}.B': the topic or partition does not exist" in str(failures[0].error)
+        assert "--kafka-topic" in str(failures[0].error)
+        started = time.monotonic()
+        with pytest.raises(Transient):
+            await sink.write(events[1:2])
+        assert time.monotonic() - started < 1  # patience is for a topic's first time
+        create_topic(kafka_cluster.brokers, f"{topic}.B")
+        assert not await sink.write([events[1], events[3]])
+    assert [number(kept) for kept in await read(kafka_cluster, f"{topic}.A")] == [0, 2]
+    assert [number(kept) for kept in await read(kafka_cluster, f"{topic}.B")] == [1, 3]
+
+
+async def test_a_topic_that_is_deleted_and_made_again_is_written_to(
+    kafka_cluster: KafkaCluster, topic: str
+) -> None:
+    create_topic(kafka_cluster.brokers, topic)
+    backend = at(kafka_cluster, topic)
+    async with backend.open(Route(backend)) as sink:
+        assert not await sink.write(records(backend, [trade("A", 0)]))
+        client = admin(kafka_cluster.brokers)
+        for done in client.delete_topics([topic]).values():
+            done.result(10)
+        with pytest.raises(Transient):
+            await sink.write(records(backend, [trade("A", 1)]))
+        create_topic(kafka_cluster.brokers, topic)
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(Transient):
+                    assert not await sink.write(records(backend, [trade("A", 1)]))
+                    break
+    assert [number(kept) for kept in await read(kafka_cluster, topic)] == [1]
+
+
+async def test_a_topic_that_the_user_may_not_write_to_is_refused_for_good(
+    kafka_broker: KafkaServer, topic: str
+) -> None:
+    for symbol in "AB":
+        create_topic(kafka_broker.brokers, f"{topic}.{symbol}")
+    rule = AclBinding(
+        *(ResourceType.TOPIC, f"{topic}.B", ResourcePatternType.LITERAL, f"User:{USER}", "*"),
+        *(AclOperation.WRITE, AclPermissionType.DENY),
+    )
+    everyone = AclBinding(
+        *(ResourceType.TOPIC, f"{topic}.B", ResourcePatternType.LITERAL, "User:*", "*"),
+        *(AclOperation.DESCRIBE, AclPermissionType.ALLOW),
+    )
+    client = admin(kafka_broker.brokers)
+    for done in client.create_acls([rule, everyone]).values():
+        done.result(10)
+    backend = made(*logged_in(kafka_broker, "plain"), f"--kafka-topic={topic}.{{{{symbol}}}}")
+    failures = await write(backend, [trade("A", 0), trade("B", 1), trade("A", 2)])
+    assert [(failure.place, type(failure.error)) for failure in failures] == [(1, Permanent)]
+    assert f"topic '{topic}.B': the user may not write to the topic" in str(failures[0].error)
+    assert [number(kept) for kept in await read(kafka_broker, f"{topic}.A")] == [0, 2]
+
+
+# -- logging in and encrypting
+
+
+def logged_in(
+    server: KafkaServer, mechanism: str, password: str = PASSWORD, listener: str = "SASL"
+) -> tuple[str, ...]:
+    return (
+        f"--kafka-brokers={server.listener(listener)}",
+        f"--kafka-sasl-mechanism={mechanism}",
+        f"--kafka-sasl-username={USER}",
+        f"--kafka-sasl-password={password}",
+    )
+
+
+MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_logs_in_by(kafka_broker: KafkaServer, topic: str, mechanism: str) -> None:
+    backend = made(*logged_in(kafka_broker, mechanism), f"--kafka-topic={topic}")
+    assert not await write(backend, [trade("A", 1)])
+    assert [number(kept) for kept in await read(kafka_broker, topic)] == [1]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_a_wrong_password_is_refused_by(kafka_broker: KafkaServer, topic: str, mechanism: str) -> None:
+    flags = logged_in(kafka_broker, mechanism, "battery-staple")
+    error = await opening_error(made(*flags, f"--kafka-topic={topic}"))
+    assert isinstance(error, Permanent)
+    assert "--kafka-sasl-username and --kafka-sasl-password" in str(error)
+    assert "battery" not in str(error)
+
+
+async def test_logs_in_over_tls(kafka_broker: KafkaServer, topic: str, certificates: Certificates) -> None:
+    flags = logged_in(kafka_broker, "scram-sha-512", listener="SASLTLS")
+    trusting = ("--kafka-ssl", f"--kafka-ssl-ca-file={certificates.ca_file}")
+    assert not await write(made(*flags, *trusting, f"--kafka-topic={topic}"), [trade("A", 1)])
+    assert [number(kept) for kept in await read(kafka_broker, topic)] == [1]
+
+
+async def test_shows_its_certificate(
+    kafka_broker: KafkaServer, topic: str, certificates: Certificates
+) -> None:
+    flags = (
+        f"--kafka-brokers={kafka_broker.listener('MTLS')}",
+        f"--kafka-topic={topic}",
+        *("--kafka-ssl", f"--kafka-ssl-ca-file={certificates.ca_file}"),
+    )
+    files = (
+        f"--kafka-ssl-cert-file={certificates.client_cert_file}",
+        f"--kafka-ssl-key-file={certificates.client_key_file}",
+    )
+    assert not await write(made(*flags, *files), [trade("A", 1)])
+    assert [number(kept) for kept in await read(kafka_broker, topic)] == [1]
+    error = await opening_error(made(*flags))
+    assert "--kafka-ssl-cert-file and --kafka-ssl-key-file" in str(error)
+
+
+async def test_another_kind_of_listener_gives_a_hint(
+    kafka_broker: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_connection, "CONNECT_SECONDS", 1.0)
+    for listener in ("SASL", "TLS"):
+        brokers = kafka_broker.listener(listener)
+        error = await opening_error(made(f"--kafka-brokers={brokers}", "--kafka-topic=t"))
+        assert isinstance(error, Transient)
+        assert brokers in str(error)
+        assert "--kafka-ssl" in str(error)
+        assert "--kafka-sasl-mechanism" in str(error)
+
+
+# -- brokers that fail
+
+
+async def test_what_was_stored_without_an_answer_is_not_stored_twice(
+    kafka_broker: KafkaServer, topic: str
+) -> None:
+    create_topic(kafka_broker.brokers, topic)
+    async with Proxy(kafka_broker) as proxy:
+        backend = made(f"--kafka-brokers=127.0.0.1:{kafka_broker.proxy_port}", f"--kafka-topic={topic}")
+        async with backend.open(Route(backend)) as sink:
+            assert not await sink.write(records(backend, [trade("A", 0)]))
+            proxy.swallow_next_answer = True
+            assert not await sink.write(records(backend, [trade("A", 1), trade("B", 2)]))
+            assert not proxy.swallow_next_answer
+            assert not await sink.write(records(backend, [trade("A", 3)]))
+    assert [number(kept) for kept in await read(kafka_broker, topic)] == [0, 1, 2, 3]
+
+
+class Proxy:
+    """Stands between a sink and a broker; swallows an answer, and breaks the connection off."""
+
+    def __init__(self, server: KafkaServer) -> None:
+        self._inner = server.ports["PROXIED"]
+        self._outer = server.proxy_port
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.swallow_next_answer = False
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._outer)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._inner)
+        questions = asyncio.create_task(self._carry(reader, inner_writer))
+        try:
+            while answer := await inner_reader.read(1 << 16):
+                if self.swallow_next_answer:
+                    self.swallow_next_answer = False
+                    break
+                writer.write(answer)
+        finally:
+            questions.cancel()
+            writer.transport.abort()
+            inner_writer.transport.abort()
+            self._tasks.discard(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(1 << 16):
+                writer.write(chunk)
+
+
+@pytest.mark.timeout(180)
+async def test_killed_leaders_lose_nothing_and_keep_order(kafka_cluster: KafkaCluster, topic: str) -> None:
+    """The real process publishes while the leaders of two partitions are killed, one after the other."""
+    create_topic(kafka_cluster.brokers, topic, 6, copies=3)
+    count = 60_000
+    options = (
+        *("--kafka-brokers", kafka_cluster.brokers, "--kafka-topic", topic),
+        *("--kafka-key-template", "{{symbol}}"),
+    )
+    with sidecar(*options) as process:
+        async with connect(
+            process.address, stream_id="s", on_full="wait", max_wait=120.0, close_timeout=60.0
+        ) as publisher:
+            killed: KafkaServer | None = None
+            for position in range(count):
+                await publisher.publish_wait(_trade_line(position))
+                if position % 100 == 0:
+                    await asyncio.sleep(0.005)
+                if position in {20_000, 40_000}:
+                    if killed is not None:
+                        await asyncio.to_thread(killed.start)
+                    killed = kafka_cluster.leader(topic, position // 20_000)
+                    killed.kill()
+            await publisher.flush(timeout=100)
+            assert publisher.stats.dropped == 0
+        assert killed is not None
+        await asyncio.to_thread(killed.start)
+    newest: dict[bytes, int] = {}
+    seen: set[int] = set()
+    for kept in await read(kafka_cluster, topic):
+        position = int(dict(kept.headers)["eventId"].partition(b":")[2])
+        if position in seen:
+            continue  # what was on its way when a broker was lost may be there twice
+        seen.add(position)
+        assert position > newest.get(kept.key, -1)
+        newest[kept.key] = position
+    assert seen == set(range(count))
+
+
+def _trade_line(position: int) -> bytes:
+    return (
+        b'{"type":"trade","symbol":"S%d","exchange":"bitmex","id":"%d","price":1.5,"amount":1,"side":"buy",'
+        b'"timestamp":"2024-01-01T00:00:00.000Z","localTimestamp":"2024-01-01T00:00:00.000000Z"}'
+        % (position % 50, position)
+    )

@@ -1,0 +1,101 @@
+"""The demo: it ends by itself, finds everything, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    paths = os.pathsep.join((str(ROOT / "tests"), str(ROOT / "tools")))
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "tools" / "demo.py"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths, "TMPDIR": str(folder)},
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the command lines that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue  # it has ended
+        if str(folder) in command:
+            found.append(command)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+def test_it_shows_that_nothing_is_missing_and_leaves_nothing(folder: Path) -> None:
+    demo = start(folder, "--messages=3000")
+    text, _ = demo.communicate(timeout=150)
+    assert demo.returncode == 0, text
+    assert "Everything is there, once and in order." in text
+    figures = {
+        line.rsplit(None, 1)[0].strip(): line.rsplit(None, 1)[1]
+        for line in text.partition("5. Nothing missing?")[2].splitlines()
+        if line.strip() and line.rsplit(None, 1)[1].replace(",", "").isdigit()
+    }
+    assert figures["events expected"] == figures["events read back"]
+    assert [figures[name] for name in ("positions missing", "duplicates", "out of order")] == ["0"] * 3
+    assert "bronze.okex-swap.BTC%2FUSDT." in text
+    assert "\x1b" not in text
+    assert processes_of(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_kept_running_it_says_where_to_look_and_an_interrupt_ends_all(
+    folder: Path, number: signal.Signals
+) -> None:
+    demo = start(folder, "--messages=500", "--keep")
+    assert demo.stdout
+    text = ""
+    while "its log" not in text:
+        line = demo.stdout.readline()
+        assert line, text
+        text += line
+    for piece in (
+        "/readyz",
+        "/metrics",
+        "bronze-sidecar send market.ndjson --to unix:///",
+        "nats://127.0.0.1:",
+    ):
+        assert piece in text
+    assert len(processes_of(folder)) == 2
+    demo.send_signal(number)
+    demo.communicate(timeout=60)
+    assert processes_of(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_interrupted_half_way_it_leaves_nothing(folder: Path) -> None:
+    demo = start(folder, "--messages=200000")
+    deadline = time.monotonic() + 60
+    while len(processes_of(folder)) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    demo.send_signal(signal.SIGINT)
+    demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert processes_of(folder) == []
+    assert list(folder.iterdir()) == []
