@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import botocore.session
+import boto3
 from aiohttp import ClientSession, web
 from botocore.config import Config as ClientConfig
 from bronze_sidecar.config import Config
@@ -183,7 +183,7 @@ def _container() -> Iterator[Endpoint]:
 
 def aws_client(service: str, url: str) -> Any:
     """Return a synchronous client, made by another library than the sinks'."""
-    return botocore.session.get_session().create_client(
+    return boto3.client(
         service,  # type: ignore[call-overload] # its types know each service by its literal name
         region_name=REGION,
         endpoint_url=url,

@@ -338,13 +338,16 @@ def read_topic(brokers: str, topic: str, **more: Any) -> list[Kept]:
             assert time.monotonic() < deadline, f"{topic}: read up to {read_to} of {ends}"
             for message in consumer.consume(5000, timeout=0.2):
                 assert message.error() is None, message.error()
-                number = message.partition()
-                read_to[number] = message.offset() + 1
-                headers = message.headers() or []
-                kept[number].append(Kept(number, message.key(), message.value(), headers))
+                record = _kept(message)
+                read_to[record.partition] = (message.offset() or 0) + 1
+                kept[record.partition].append(record)
         return [each for number in sorted(kept) for each in kept[number]]
     finally:
         consumer.close()
+
+
+def _kept(message: Any) -> Kept:
+    return Kept(message.partition(), message.key(), message.value(), message.headers() or [])
 
 
 def _end(consumer: Consumer, place: TopicPartition) -> int:
