@@ -26,6 +26,7 @@ from machine import CORES, OTHER_CORES, SUBJECT_CORES, PinnedSidecar, memory_mib
 from servers import NativeServer, NatsServer, RedisServer
 
 HERE = Path(__file__).parent
+Findings = dict[str, float]
 DESTINATION = "bronze.{{exchange}}.{{symbol}}.{{payloadCase}}"
 RATES = (10_000, 50_000)
 # What a client gathers before it sends, and what it may have on the way at most.
@@ -44,7 +45,7 @@ class Plan:
     frozen_seconds: float
 
 
-FULL = Plan(batches=(256, 1024), seconds=4.0, frozen_seconds=8.0)
+FULL = Plan(batches=(256, 1024), seconds=3.0, frozen_seconds=6.0)
 QUICK = Plan(batches=(256,), seconds=1.0, frozen_seconds=2.0)
 
 
@@ -133,7 +134,10 @@ def main() -> int:
 
 
 def measure(bus: Bus, plan: Plan, results: Results) -> None:
-    bare = bare_loops(bus, plan, results) if bus.server else 0.0
+    rows: list[tuple[str, str, Findings]] = []
+    if bus.server:
+        rows.append(("bare loop, 1,024 a write", "", bare(bus, plan, "sink")))
+        rows.append((bus.idiom, "", bare(bus, plan, "library")))
     bus.empty()
     with running(bus) as sidecar, loading(sidecar, bus.server) as load:
         at_rest = memory_mib(sidecar.pid)
@@ -141,49 +145,45 @@ def measure(bus: Bus, plan: Plan, results: Results) -> None:
             for batch in plan.batches:
                 bus.empty()
                 found = load.run(seconds=plan.seconds, kind=kind, batch=batch)
-                results.throughput.append(throughput_row(bus.name, kind, str(batch), found, bare))
+                rows.append((kind, str(batch), found))
         under_load = memory_mib(sidecar.pid, "VmHWM")
         for rate in RATES:
             bus.empty()
             batch = int(rate * GATHERED_SECONDS)
             window = PACED_EVENTS_ON_THE_WAY // batch
             found = load.run(seconds=plan.seconds, rate=rate, batch=batch, window=window)
-            results.latency.append(
-                (
-                    bus.name,
-                    f"{rate:,}",
-                    f"{found['rate']:,.0f}",
-                    f"{found['p50']:.1f}",
-                    f"{found['p99']:.1f}",
-                )
-            )
-        figures = [f"{at_rest:.0f}", f"{under_load:.0f}"]
+            figures = f"{rate:,}", f"{found['rate']:,.0f}", f"{found['p50']:.1f}", f"{found['p99']:.1f}"
+            results.latency.append((bus.name, *figures))
+        sizes = [f"{at_rest:.0f}", f"{under_load:.0f}"]
         if bus.server:
             bus.empty()
-            figures += frozen(bus.server, sidecar, plan.frozen_seconds)
-        results.memory.append((bus.name, *figures, *[""] * (5 - len(figures))))
+            sizes += frozen(bus.server, sidecar, plan.frozen_seconds)
+        results.memory.append((bus.name, *sizes, *[""] * (5 - len(sizes))))
+    if bus.server:
+        # Once more: what else the machine does should not favour either side.
+        again = bare(bus, plan, "sink")
+        rows[0] = (*rows[0][:2], max(rows[0][2], again, key=lambda found: found["best"]))
+    results.throughput += [throughput_row(bus, *row, compared_with=rows[0][2]) for row in rows]
 
 
-def bare_loops(bus: Bus, plan: Plan, results: Results) -> float:
-    """Measure what the sidecar is compared with; return the bare loop's rate."""
+def bare(bus: Bus, plan: Plan, way: str) -> Findings:
+    """Measure what the sidecar is compared with."""
     assert bus.server
-    rates: list[float] = []
-    for way, name in (("sink", "bare loop, 1,024 a write"), ("library", bus.idiom)):
-        bus.empty()
-        figures = (str(plan.seconds), str(bus.server.pid))
-        program = [sys.executable, str(HERE / "bare.py"), way, *figures, *bus.options]
-        done = subprocess.run(pinned(program), check=True, stdout=subprocess.PIPE)
-        found = json.loads(done.stdout)
-        rates.append(found["best"])
-        results.throughput.append(throughput_row(bus.name, name, "", found, rates[0]))
-    return rates[0]
+    bus.empty()
+    figures = (str(plan.seconds), str(bus.server.pid))
+    program = [sys.executable, str(HERE / "bare.py"), way, *figures, *bus.options]
+    found: Findings = json.loads(subprocess.run(pinned(program), check=True, stdout=subprocess.PIPE).stdout)
+    return found
 
 
-def throughput_row(name: str, way: str, batch: str, found: dict[str, float], bare: float) -> tuple[str, ...]:
-    ratio = f"{found['best'] / bare:.2f}" if bare else ""
-    figures = f"{found['rate']:,.0f}", f"{found['best']:,.0f}", f"{found['cpu']:.2f}"
-    busy = f"{found['busy']:.0%}", f"{found['server_busy']:.0%}" if bare else ""
-    return name, way, batch, *figures, *busy, ratio
+def throughput_row(
+    bus: Bus, way: str, batch: str, found: Findings, *, compared_with: Findings
+) -> tuple[str, ...]:
+    figures = f"{found['rate']:,.0f}", f"{found['best']:,.0f}", f"{found['cpu']:.2f}", f"{found['busy']:.0%}"
+    if not bus.server:
+        return bus.name, way, batch, *figures, "", ""
+    ratio = f"{found['best'] / compared_with['best']:.2f}"
+    return bus.name, way, batch, *figures, f"{found['server_busy']:.0%}", ratio
 
 
 def frozen(server: NativeServer, sidecar: PinnedSidecar, seconds: float) -> list[str]:
@@ -231,11 +231,11 @@ class LoadProcess:
         assert self._process.stdin
         print(json.dumps({"address": self._address, **scenario}), file=self._process.stdin, flush=True)
 
-    def run(self, **scenario: float | str) -> dict[str, float]:
+    def run(self, **scenario: float | str) -> Findings:
         """Let it begin, and return what it measured."""
         self.start(**scenario)
         assert self._process.stdout
-        found: dict[str, float] = json.loads(self._process.stdout.readline())
+        found: Findings = json.loads(self._process.stdout.readline())
         return found
 
 

@@ -46,7 +46,7 @@ def batch_of(*events: Event) -> tuple[list[Record], Packer]:
 
 def topic(partitions: int, frame: bytes = b"") -> dict[str, Topic]:
     made = Topic("t", frame)
-    made.grow(partitions)
+    made.have(partitions)
     return {"t": made}
 
 
@@ -139,6 +139,15 @@ def test_a_batch_keeps_the_number_it_was_first_sent_with() -> None:
     assert partition.sequence == 1
     header, _ = unpack(queue[0], Producer(7, 1))
     assert header.base_sequence == 2**31 - 2
+
+
+def test_a_partition_that_was_away_goes_on_with_its_numbers() -> None:
+    made = topic(3)["t"]
+    made.partitions[2].stored(5)
+    made.have(2)
+    assert [partition.place.partition for partition in made.partitions] == [0, 1]
+    made.have(4)
+    assert [partition.sequence for partition in made.partitions] == [0, 0, 5, 0]
 
 
 def test_a_frame_goes_before_every_value() -> None:

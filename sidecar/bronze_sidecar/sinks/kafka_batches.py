@@ -56,18 +56,21 @@ class Partition:
 class Topic:
     """A topic and what goes before each of its values."""
 
-    __slots__ = ("frame", "name", "partitions")
+    __slots__ = ("_all", "frame", "name", "partitions")
 
     def __init__(self, name: str, frame: bytes) -> None:
         self.name = name
         self.frame = frame
         self.partitions: list[Partition] = []
+        """Those that there are now."""
+        self._all: list[Partition] = []
 
-    def grow(self, count: int) -> None:
+    def have(self, count: int) -> None:
         """Take note of how many partitions there are."""
-        del self.partitions[count:]
-        for number in range(len(self.partitions), count):
-            self.partitions.append(Partition(self, number))
+        # One that was there before goes on with its numbers: the broker may remember the old ones.
+        for number in range(len(self._all), count):
+            self._all.append(Partition(self, number))
+        self.partitions = self._all[:count]
 
 
 class Parcel:

@@ -10,6 +10,7 @@ import base64
 import http.client
 import json
 import struct
+import time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -17,7 +18,9 @@ from bronze_client.schema import NormalizedEvent
 
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 5.0
+# For so long a registry that could not be reached is not asked again: every topic would wait in vain.
+AWAY_SECONDS = 1.0
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 MAGIC_BYTE = 0
 # The path to the message within the schema; a single 0 stands for the file's first message, which ours is.
@@ -41,6 +44,8 @@ class Registry:
 
     def __init__(self, url: str, username: str | None, password: str | None) -> None:
         self._url = url.rstrip("/")
+        self._away: tuple[float, str] = (0.0, "")
+        """Until when it is not asked, and why."""
         self._headers = {"Content-Type": MEDIA_TYPE, "Accept": f"{MEDIA_TYPE}, application/json"}
         if username is not None:
             credentials = base64.b64encode(f"{username}:{password}".encode()).decode()
@@ -82,13 +87,16 @@ class Registry:
             raise Transient(f"the registry gives no schema id for '{subject}': {answer!r:.200}") from error
 
     async def _ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        away_until, reason = self._away
+        if time.monotonic() < away_until:
+            raise Transient(reason)
         try:
             # It happens once for a topic; a client with a pool and a session would be too much.
             status, text = await asyncio.to_thread(self._exchange, method, path, body)
         except (OSError, http.client.HTTPException) as error:
-            raise Transient(
-                f"the registry of {URL_OPTION} cannot be reached: {error or type(error).__name__}"
-            ) from error
+            reason = f"the registry of {URL_OPTION} cannot be reached: {error or type(error).__name__}"
+            self._away = time.monotonic() + AWAY_SECONDS, reason
+            raise Transient(reason) from error
         try:
             return status, json.loads(text)
         except ValueError:

@@ -124,6 +124,8 @@ class KafkaSink:
             await self._look_again(write)
         while queues:
             answers = await self._send_first(queues, write.deadline)
+            if STORED in answers.values():
+                write.goes_on()
             waiting = [self._settle(queues, *answer, write) for answer in answers.items()]
             if any(waiting):
                 await asyncio.sleep(RETRY_SECONDS)
@@ -186,7 +188,10 @@ class KafkaSink:
         elif answer.fate is Fate.OBJECTIONABLE:
             queue.popleft()
             if len(parcel.places) == 1:
-                write.errors[parcel.places[0]] = answer.error(partition.topic.name)
+                (place,) = parcel.places
+                size = len(write.batch[place].event.envelope)
+                said = answer.error(partition.topic.name)
+                write.errors[place] = Permanent(f"{said} (the event has {size} bytes)")
             else:
                 queue.extendleft(reversed(self._packer.halve(parcel, write.batch)))
         elif self._is_worth_waiting(parcel, answer, write):
@@ -239,10 +244,15 @@ class Write:
 
     def __init__(self, batch: Sequence[Record], seconds: float) -> None:
         self.batch = batch
-        self.deadline = asyncio.get_running_loop().time() + seconds
         self.errors: dict[int, DeliveryError] = {}
         self.unreachable = ""
         """Why no broker can be asked; empty if one can."""
+        self._seconds = seconds
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """Brokers confirm something: they have as long again for the next."""
+        self.deadline = asyncio.get_running_loop().time() + self._seconds
 
     def fail_destinations(self, reasons: Mapping[str, DeliveryError]) -> None:
         """Take note that records to some destinations cannot be sent."""
@@ -256,9 +266,12 @@ class Write:
         return (place for place in everything if place not in self.errors) if self.errors else everything
 
     def failures(self) -> list[Failed]:
-        """Return what was not stored; raise the error that stands for all if nothing was and all may be."""
+        """Return what was not stored; raise Disconnected if nothing was because brokers cannot be reached.
+
+        Other errors are those of a topic or a partition, and the lane has records for others as well.
+        """
         if self.errors and len(self.errors) == len(self.batch):
-            kinds = {type(error): error for error in self.errors.values()}
-            if Permanent not in kinds:
-                raise kinds.get(Disconnected) or kinds.get(Transient) or next(iter(kinds.values()))
+            for error in self.errors.values():
+                if isinstance(error, Disconnected):
+                    raise error
         return [Failed(place, self.errors[place]) for place in sorted(self.errors)]

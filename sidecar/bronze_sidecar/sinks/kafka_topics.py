@@ -35,24 +35,24 @@ class Topics:
         for name, topic in self.known.items():
             partitions = cluster.partitions_for_topic(name)
             if partitions:
-                topic.grow(len(partitions))
+                topic.have(len(partitions))
 
     async def learn(self, names: Collection[str]) -> dict[str, DeliveryError]:
         """Find out about topics; return why some of them cannot be written to."""
         await self._find(names)
+        cluster = self._connection.cluster
         reasons: dict[str, DeliveryError] = {}
         for name in names:
-            partitions = self._connection.cluster.partitions_for_topic(name)
-            if partitions:
+            if cluster.partitions_for_topic(name):
                 self._missing_since.pop(name, None)
                 try:
-                    topic = Topic(name, await self._registry.frame(name) if self._registry else b"")
+                    frame = await self._registry.frame(name) if self._registry else b""
                 except DeliveryError as error:
                     reasons[name] = error
-                    continue
-                topic.grow(len(partitions))
-                self.known[name] = topic
-            elif name in self._connection.cluster.unauthorized_topics:
+                else:
+                    self.known[name] = Topic(name, frame)
+                    self.known[name].have(len(cluster.partitions_for_topic(name)))
+            elif name in cluster.unauthorized_topics:
                 reasons[name] = by_code(errors.TopicAuthorizationFailedError.errno).error(name)
             else:
                 # It may be created later: events wait for it rather than being lost.
