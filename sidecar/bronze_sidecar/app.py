@@ -152,7 +152,8 @@ class Sidecar:
     def _server(self) -> grpc.aio.Server:
         server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", self.config.max_event_bytes + 4 * MEBIBYTE),
+                # Whatever the credits allow can be received; what is too large is then refused by itself.
+                ("grpc.max_receive_message_length", self.config.max_queue_bytes + MEBIBYTE),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 10_000),

@@ -120,8 +120,8 @@ class Intake:
         own = {"request_id": context.request_id, "session_id": context.session_id, **context.meta}
         self._context_meta = {key: value for key, value in own.items() if value or key in context.meta}
         self._needs_meta = any(lane.route.needs_meta for lane in lanes)
-        self._source = string_field(_SOURCE, context.source)
-        self._origin = varint_field(_ORIGIN, context.origin) if context.origin else b""
+        self._source_field = string_field(_SOURCE, context.source)
+        self._origin_field = varint_field(_ORIGIN, context.origin)
 
     def take(self, contents: Contents, request: bytes, done: Callable[[Ticket], None]) -> Ticket:
         """Put a batch's events into the lanes; `done` hears when all of them are settled.
@@ -191,63 +191,69 @@ class Intake:
             typed = [_decoded(envelope) for envelope in contents.messages]
         events: list[Event] = []
         position = contents.first_position - 1
-        prefix, most = self._id_prefix, self._max_event_bytes
+        prefix, most, cases, heads = self._id_prefix, self._max_event_bytes, CASE_BY_FIELD, EVENT_ID_HEADS
+        own_source, own_origin, own_meta = self._context.source, self._context.origin, self._context_meta
+        needs_meta = self._needs_meta
         for envelope, event in zip(contents.messages, typed, strict=True):
             position += 1
-            if event is None:
-                ticket.rejected(position, "the bytes are no NormalizedEvent")
-                continue
-            field = event.WhichOneof("payload")
-            if field is None:
-                ticket.rejected(position, "the envelope has no payload that this version knows")
-                continue
-            if not event.exchange:
-                ticket.rejected(position, "the envelope has no exchange")
+            case = cases.get(event.WhichOneof("payload")) if event is not None else None
+            if event is None or case is None or not (exchange := event.exchange):
+                ticket.rejected(position, _fault(event))
                 continue
             event_id = f"{prefix}{position}"
             id_bytes = event_id.encode()
-            lacking = self._lacking(event, ingest_field)
-            encoded = b"".join((envelope, EVENT_ID_HEADS[len(id_bytes)], id_bytes, lacking))
+            # What an envelope lacks is appended: a field that comes later counts.
+            lacking = b"" if event.HasField("ingest_ts") else ingest_field
+            if not (source := event.source):
+                source = own_source
+                lacking += self._source_field
+            origin: int = event.origin
+            if not origin:
+                origin = own_origin
+                lacking += self._origin_field
+            if own_meta:
+                lacking += self._lacking_meta(event)
+            encoded = b"".join((envelope, heads[len(id_bytes)], id_bytes, lacking))
             if len(encoded) > most:
                 ticket.rejected(position, self._too_large(len(encoded)))
                 continue
-            meta = event.meta
-            origin = event.origin or self._context.origin
             events.append(
                 Event(
                     encoded,
                     event_id,
-                    CASE_BY_FIELD[field],
-                    event.exchange,
+                    case,
+                    exchange,
                     event.symbol,
-                    meta.get("data_type", ""),
-                    event.source or self._context.source,
+                    event.meta.get("data_type", ""),
+                    source,
                     ORIGINS[origin] if 0 <= origin < len(ORIGINS) else ORIGINS[0],
-                    self._meta_of(event) if self._needs_meta else _NO_META,
+                    self._meta_of(event) if needs_meta else _NO_META,
                 )
             )
         return events
 
-    def _lacking(self, event: NormalizedEvent, ingest_field: bytes) -> bytes:
-        """Return the encoded fields that an envelope needs and does not have; appending them adds them."""
-        fields = b"" if event.HasField("ingest_ts") else ingest_field
-        if not event.source:
-            fields += self._source
-        if not event.origin:
-            fields += self._origin
-        if self._context_meta:
-            lacking = (entry for entry in self._context_meta.items() if entry[0] not in event.meta)
-            fields += b"".join(map_entry(_META, key, value) for key, value in lacking)
-        return fields
+    def _lacking_meta(self, event: NormalizedEvent) -> bytes:
+        """Return the context's meta entries that an envelope does not have itself."""
+        lacking = (entry for entry in self._context_meta.items() if entry[0] not in event.meta)
+        return b"".join(map_entry(_META, key, value) for key, value in lacking)
 
     def _meta_of(self, event: NormalizedEvent) -> dict[str, str]:
         # A copy: the map itself would keep the whole parsed request in memory.
-        meta = {**self._context_meta, **event.meta}
+        meta = dict(event.meta.items())
         meta.pop("event_id", None)
-        return meta
+        return {**self._context_meta, **meta} if self._context_meta else meta
 
     def _too_large(self, size: int) -> str:
         return f"the event has {size} bytes; --max-event-bytes allows {self._max_event_bytes}"
+
+
+def _fault(event: NormalizedEvent | None) -> str:
+    """Say why an envelope is refused."""
+    if event is None:
+        return "the bytes are no NormalizedEvent"
+    if event.WhichOneof("payload") is None:
+        return "the envelope has no payload that this version knows"
+    return "the envelope has no exchange"
 
 
 def _decoded(envelope: bytes) -> NormalizedEvent | None:

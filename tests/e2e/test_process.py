@@ -304,3 +304,15 @@ async def test_ten_thousand_garbage_batches_are_answered_and_good_events_between
                 published += 1
         assert process.metric("bronze_events_published_total") == published
         assert process.get("/healthz")[0] == 200
+
+
+async def test_a_message_larger_than_any_event_is_refused_alone_and_the_stream_goes_on() -> None:
+    with sidecar() as process:
+        async with connect(process.address, batch_bytes=1024) as publisher:
+            publisher.publish({**TRADE, "id": "x" * 8_000_000})
+            publisher.publish(TRADE)
+            with pytest.raises(PublishError) as caught:
+                await publisher.flush(timeout=30)
+            assert caught.value.unacknowledged == 0
+            assert [failure.position for failure in caught.value.failures] == [0]
+            assert publisher.stats.filtered == 1
