@@ -238,8 +238,10 @@ class Intake:
         return b"".join(map_entry(_META, key, value) for key, value in lacking)
 
     def _meta_of(self, event: NormalizedEvent) -> dict[str, str]:
-        # A copy: the map itself would keep the whole parsed request in memory.
-        meta = dict(event.meta.items())
+        # A copy: the map itself would keep the whole parsed request in memory. (And a comprehension: the
+        # map's own `items` costs three times as much.)
+        entries = event.meta
+        meta = {key: entries[key] for key in entries}
         meta.pop("event_id", None)
         return {**self._context_meta, **meta} if self._context_meta else meta
 
