@@ -1,6 +1,6 @@
 """The loop to compare the sidecar with: the same records, prepared, through the same sink; nothing else.
 
-Also, for information, the way that each client library shows first. Prints its findings as JSON.
+Also the client library on its own. Prints its findings as JSON.
 """
 
 from __future__ import annotations
@@ -9,50 +9,58 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import cycle, islice
 
 import market
 import msgspec
-import nats
-import redis.asyncio
 import uvloop
 from bronze_client.identity import unique_id
 from bronze_client.schema import Origin
 from bronze_sidecar.config import load
 from bronze_sidecar.mapping import Mapper, StreamContext
 from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks.base import Record
+from bronze_sidecar.sinks.base import Backend, Record
 from bronze_sidecar.wire import timestamp_field
+from libraries import LEAST_AT_ONCE, LIBRARIES, Write
 from machine import cpu_seconds
 
-WRITE = 1024
 WARM_SECONDS = 0.5
 WINDOW_SECONDS = 0.5
 PREPARED_MESSAGES = 8_192
-# More than any of them writes in a second.
-PREPARED_A_SECOND = {"sink": 200_000, "library": 60_000}
-
-Write = Callable[[Sequence[Record]], Awaitable[None]]
+# More than any way writes in a second.
+PREPARED_A_SECOND = {
+    "nats": 200_000,
+    "redis": 200_000,
+    "kafka": 300_000,
+    "kinesis": 40_000,
+    "sqs": 20_000,
+}
 
 
 async def main(way: str, seconds: float, server_pid: int, options: Sequence[str]) -> None:
     (backend,) = load(options, {}).backends
     route = Route(backend)
-    records = prepared_records(route, int((seconds + WARM_SECONDS) * PREPARED_A_SECOND[way]))
+    records = prepared_records(route, int((seconds + WARM_SECONDS) * PREPARED_A_SECOND[backend.name]))
     gc.freeze()
-    if way == "sink":
-        async with backend.open(route) as sink:
-
-            async def write(batch: Sequence[Record]) -> None:
-                assert not await sink.write(batch)
-
-            findings = await measured(write, records, seconds, server_pid)
-    elif backend.name == "nats":
-        findings = await with_publish_async(backend.servers[0], records, seconds, server_pid)  # type: ignore[attr-defined]
-    else:
-        findings = await with_pipeline(backend.url or "", records, seconds, server_pid)  # type: ignore[attr-defined]
+    # As many as the sidecar writes at once if it has them.
+    at_once = backend.max_batch_size
+    if way == "library":
+        at_once = max(at_once, LEAST_AT_ONCE.get(backend.name, 0))
+    async with through_sink(backend, route) if way == "sink" else LIBRARIES[backend.name](backend) as write:
+        findings = await measured(write, records, at_once, seconds, server_pid)
     json.dump(findings, sys.stdout)
+
+
+@asynccontextmanager
+async def through_sink(backend: Backend, route: Route) -> AsyncIterator[Write]:
+    async with backend.open(route) as sink:
+
+        async def write(batch: Sequence[Record]) -> None:
+            assert not await sink.write(batch)
+
+        yield write
 
 
 def prepared_records(route: Route, count: int) -> list[Record]:
@@ -74,11 +82,11 @@ def prepared_records(route: Route, count: int) -> list[Record]:
 
 
 async def measured(
-    write: Write, records: Sequence[Record], seconds: float, server_pid: int
+    write: Write, records: Sequence[Record], at_once: int, seconds: float, server_pid: int
 ) -> dict[str, float]:
     """Write batches until the time is over or there are no more."""
     warmed_up = time.monotonic() + WARM_SECONDS
-    batches = (records[start : start + WRITE] for start in range(0, len(records), WRITE))
+    batches = (records[start : start + at_once] for start in range(0, len(records), at_once))
     while time.monotonic() < warmed_up:
         await write(next(batches))
     began, cpu, server_cpu = time.monotonic(), time.process_time(), cpu_seconds(server_pid)
@@ -98,46 +106,6 @@ async def measured(
     rate = count / passed
     findings = {"rate": rate, "best": max(best, rate), "cpu": cpu / count * 1e6}
     return findings | {"busy": cpu / passed, "server_busy": server_busy}
-
-
-async def with_publish_async(
-    url: str, records: Sequence[Record], seconds: float, server_pid: int
-) -> dict[str, float]:
-    client = await nats.connect(url)
-    stream = client.jetstream(publish_async_max_pending=WRITE)
-
-    async def write(batch: Sequence[Record]) -> None:
-        for record in batch:
-            headers = dict(record.address.headers) | {"Nats-Msg-Id": record.event.id}
-            await stream.publish_async(record.address.destination, record.event.envelope, headers=headers)
-        await stream.publish_async_completed()
-
-    try:
-        return await measured(write, records, seconds, server_pid)
-    finally:
-        await client.close()
-
-
-async def with_pipeline(
-    url: str, records: Sequence[Record], seconds: float, server_pid: int
-) -> dict[str, float]:
-    client = redis.asyncio.Redis.from_url(url)
-
-    async def write(batch: Sequence[Record]) -> None:
-        pipeline = client.pipeline(transaction=False)
-        for record in batch:
-            fields = {
-                "data": record.event.envelope,
-                **dict(record.address.headers),
-                "eventId": record.event.id,
-            }
-            pipeline.xadd(record.address.destination, fields)  # type: ignore[arg-type]
-        await pipeline.execute()
-
-    try:
-        return await measured(write, records, seconds, server_pid)
-    finally:
-        await client.aclose()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""Measures the sidecar: throughput and processor time beside a bare loop, latency, memory.
+"""Measures the sidecar: throughput and processor time beside bare loops, latency, memory.
 
 The sidecar, and each bare loop, has one core to itself; servers and load have the others. Figures are what
-this machine gives at this moment; the ratio to the bare loop in the same run says most.
+this machine gives at this moment; the ratios to the bare loops in the same run say most.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import platform
@@ -20,18 +19,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import nats
-import redis
+from benched import BUSES, Bus, serving
 from machine import CORES, OTHER_CORES, SUBJECT_CORES, PinnedSidecar, memory_mib, pinned
-from servers import NativeServer, NatsServer, RedisServer
+from servers import NativeServer, Unavailable
 
 HERE = Path(__file__).parent
 Findings = dict[str, float]
-DESTINATION = "bronze.{{exchange}}.{{symbol}}.{{payloadCase}}"
-RATES = (10_000, 50_000)
-# What a client gathers before it sends, and what it may have on the way at most.
+# What a client gathers before it sends.
 GATHERED_SECONDS = 0.005
-PACED_EVENTS_ON_THE_WAY = 40_000
 # More than the sidecar will hold: three producers, each with about as many batches as it may send.
 FROZEN_LOADS, FROZEN_WINDOW = 3, 390
 
@@ -40,91 +35,46 @@ FROZEN_LOADS, FROZEN_WINDOW = 3, 390
 class Plan:
     """How much is measured, and for how long."""
 
-    batches: Sequence[int]
+    steps: int
+    """How many sizes of batches, and how many rates."""
     seconds: float
     frozen_seconds: float
+    is_quick: bool = False
+    """Nothing is measured twice, and no emulator frozen."""
 
 
-FULL = Plan(batches=(256, 1024), seconds=3.0, frozen_seconds=6.0)
-QUICK = Plan(batches=(256,), seconds=1.0, frozen_seconds=2.0)
-
-
-@dataclass(frozen=True)
-class Bus:
-    """A back end with its server, if it has one."""
-
-    name: str
-    program: Sequence[str]
-    options: Sequence[str] = ()
-    server: NativeServer | None = None
-    idiom: str = ""
-    """What its client library shows first."""
-
-    def empty(self) -> None:
-        """Forget what was stored, so that no run is slower for the ones before it."""
-        if isinstance(self.server, NatsServer):
-            asyncio.run(_purge(self.server.url))
-        elif isinstance(self.server, RedisServer):
-            with redis.Redis.from_url(self.server.url) as client:
-                client.flushall()
-
-
-async def _purge(url: str) -> None:
-    client = await nats.connect(url)
-    stream = client.jetstream()
-    if await stream.streams_info():
-        await stream.purge_stream("BENCH")
-    else:
-        await stream.add_stream(name="BENCH", subjects=["bronze.>"])
-    await client.close()
-
-
-@contextmanager
-def buses(folder: Path) -> Iterator[list[Bus]]:
-    with ExitStack() as stack:
-        nats_server = NatsServer(folder / "nats")
-        redis_server = RedisServer(folder / "redis")
-        for server in (nats_server, redis_server):
-            stack.callback(server.stop)
-            server.start()
-        nats_options = (
-            f"--nats-servers={nats_server.url}",
-            "--nats-stream=BENCH",
-            "--nats-subject=bronze.other",
-            f"--nats-subject-template={DESTINATION}",
-        )
-        redis_options = (f"--redis-url={redis_server.url}", f"--redis-stream={DESTINATION}")
-        run = ("-m", "bronze_sidecar", "run")
-        yield [
-            Bus("null", (str(HERE / "null_sidecar.py"),)),
-            Bus("nats", run, nats_options, nats_server, "library: publish_async, 1,024 on the way"),
-            Bus("redis", run, redis_options, redis_server, "library: pipelines of 1,024 XADD"),
-        ]
+FULL = Plan(steps=2, seconds=2.5, frozen_seconds=4.0)
+QUICK = Plan(steps=1, seconds=1.0, frozen_seconds=2.0, is_quick=True)
 
 
 @dataclass
 class Results:
-    """Rows of the three tables."""
+    """Rows of the three tables, and what is to be said about them."""
 
     throughput: list[tuple[str, ...]] = field(default_factory=list)
     latency: list[tuple[str, ...]] = field(default_factory=list)
     memory: list[tuple[str, ...]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="a short run, less exact")
-    arguments.add_argument("--only", choices=("null", "nats", "redis"), help="one back end alone")
+    arguments.add_argument("--only", choices=BUSES, help="one back end alone")
     chosen = arguments.parse_args()
     describe_machine()
     os.sched_setaffinity(0, OTHER_CORES)
     began = time.monotonic()
     results = Results()
-    with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder, buses(Path(folder)) as all_buses:
-        for bus in all_buses:
-            if chosen.only in {None, bus.name}:
-                print(f"measuring {bus.name} ...", file=sys.stderr, flush=True)
-                measure(bus, QUICK if chosen.quick else FULL, results)
+    with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder:
+        for name in [chosen.only] if chosen.only else BUSES:
+            print(f"measuring {name} ...", file=sys.stderr, flush=True)
+            try:
+                with serving(name, Path(folder)) as bus:
+                    measure(bus, QUICK if chosen.quick else FULL, results)
+            except Unavailable as error:
+                results.left_out.append(f"{name} is left out: {error}")
     show(results)
     print(f"\nAll of it took {time.monotonic() - began:.0f} s.")
     return 0
@@ -134,36 +84,43 @@ def main() -> int:
 
 
 def measure(bus: Bus, plan: Plan, results: Results) -> None:
+    scale = bus.scale
+    ways = {"sink": "bare loop", "library": bus.library} if bus.server else {}
+    compared = {way: bare(bus, plan, way) for way in ways}
     rows: list[tuple[str, str, Findings]] = []
-    if bus.server:
-        rows.append(("bare loop, 1,024 a write", "", bare(bus, plan, "sink")))
-        rows.append((bus.idiom, "", bare(bus, plan, "library")))
     bus.empty()
     with running(bus) as sidecar, loading(sidecar, bus.server) as load:
         at_rest = memory_mib(sidecar.pid)
         for kind in ("envelopes", "json"):
-            for batch in plan.batches:
+            for batch in scale.batches[: plan.steps]:
                 bus.empty()
-                found = load.run(seconds=plan.seconds, kind=kind, batch=batch)
+                found = load.run(seconds=plan.seconds, kind=kind, batch=batch, window=scale.window)
                 rows.append((kind, str(batch), found))
         under_load = memory_mib(sidecar.pid, "VmHWM")
-        for rate in RATES:
+        for rate in scale.rates[: plan.steps]:
             bus.empty()
             batch = int(rate * GATHERED_SECONDS)
-            window = PACED_EVENTS_ON_THE_WAY // batch
+            window = scale.paced_events // batch
             found = load.run(seconds=plan.seconds, rate=rate, batch=batch, window=window)
             figures = f"{rate:,}", f"{found['rate']:,.0f}", f"{found['p50']:.1f}", f"{found['p99']:.1f}"
             results.latency.append((bus.name, *figures))
         sizes = [f"{at_rest:.0f}", f"{under_load:.0f}"]
-        if bus.server:
+        if bus.server and not (plan.is_quick and scale.is_emulated):
             bus.empty()
-            sizes += frozen(bus.server, sidecar, plan.frozen_seconds)
+            sizes += frozen(bus.server, sidecar, load, plan.frozen_seconds)
         results.memory.append((bus.name, *sizes, *[""] * (5 - len(sizes))))
-    if bus.server:
+    if bus.variant:
+        bus.empty()
+        with running(bus, bus.variant) as sidecar, loading(sidecar, bus.server) as load:
+            found = load.run(seconds=plan.seconds, batch=scale.batches[0], window=scale.window)
+        rows.append((f"envelopes, {bus.variant}", str(scale.batches[0]), found))
+    if bus.server and not plan.is_quick and not scale.is_emulated:
         # Once more: what else the machine does should not favour either side.
         again = bare(bus, plan, "sink")
-        rows[0] = (*rows[0][:2], max(rows[0][2], again, key=lambda found: found["best"]))
-    results.throughput += [throughput_row(bus, *row, compared_with=rows[0][2]) for row in rows]
+        compared["sink"] = max(compared["sink"], again, key=lambda found: found["best"])
+    rows = [*((name, "", compared[way]) for way, name in ways.items()), *rows]
+    results.throughput += [throughput_row(bus, *row, list(compared.values())) for row in rows]
+    results.notes += bus.notes
 
 
 def bare(bus: Bus, plan: Plan, way: str) -> Findings:
@@ -177,20 +134,22 @@ def bare(bus: Bus, plan: Plan, way: str) -> Findings:
 
 
 def throughput_row(
-    bus: Bus, way: str, batch: str, found: Findings, *, compared_with: Findings
+    bus: Bus, way: str, batch: str, found: Findings, compared: Sequence[Findings]
 ) -> tuple[str, ...]:
     figures = f"{found['rate']:,.0f}", f"{found['best']:,.0f}", f"{found['cpu']:.2f}", f"{found['busy']:.0%}"
     if not bus.server:
-        return bus.name, way, batch, *figures, "", ""
-    ratio = f"{found['best'] / compared_with['best']:.2f}"
-    return bus.name, way, batch, *figures, f"{found['server_busy']:.0%}", ratio
+        return bus.name, way, batch, *figures, "", "", ""
+    ratios = (f"{found['best'] / other['best']:.2f}" for other in compared)
+    return bus.name, way, batch, *figures, f"{found['server_busy']:.0%}", *ratios
 
 
-def frozen(server: NativeServer, sidecar: PinnedSidecar, seconds: float) -> list[str]:
+def frozen(
+    server: NativeServer, sidecar: PinnedSidecar, first_load: LoadProcess, seconds: float
+) -> list[str]:
     """Let the server answer nothing; return the most memory in either half of that time, and what waits."""
     with ExitStack() as stack:
-        for _ in range(FROZEN_LOADS):
-            load = stack.enter_context(loading(sidecar, server))
+        others = [stack.enter_context(loading(sidecar, server)) for _ in range(1, FROZEN_LOADS)]
+        for load in (first_load, *others):
             load.start(seconds=1000.0, window=FROZEN_WINDOW)
         while sidecar.metric("bronze_streams") < FROZEN_LOADS:
             time.sleep(0.05)
@@ -208,15 +167,16 @@ def frozen(server: NativeServer, sidecar: PinnedSidecar, seconds: float) -> list
 
 
 @contextmanager
-def running(bus: Bus) -> Iterator[PinnedSidecar]:
+def running(bus: Bus, *more_options: str) -> Iterator[PinnedSidecar]:
     with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder:
-        sidecar = PinnedSidecar(Path(folder), bus.program, *bus.options)
+        sidecar = PinnedSidecar(Path(folder), bus.program, *bus.options, *more_options)
+        sidecar.start()
         try:
-            sidecar.start()
             sidecar.wait_until_ready()
             yield sidecar
         finally:
-            sidecar.stop()
+            # It may hold more than it could write before it would have to end.
+            sidecar.kill()
 
 
 class LoadProcess:
@@ -269,11 +229,12 @@ def describe_machine() -> None:
 def show(results: Results) -> None:
     print(
         "\nThroughput: events acknowledged after the back end confirmed them;\n"
-        "the ratio is that of the best half seconds, `busy` of one core\n"
+        "the ratios are those of the best half seconds, `busy` of one core"
     )
+    print("".join(f"{note}\n" for note in results.notes))
     heads: tuple[str, ...] = (
         *("back end", "what", "batch", "events/s", "best half second"),
-        *("CPU µs/event", "busy", "server busy", "of bare loop"),
+        *("CPU µs/event", "busy", "server busy", "of bare loop", "of library"),
     )
     table(heads, results.throughput)
     print(
@@ -284,6 +245,10 @@ def show(results: Results) -> None:
     print("\nResident memory of the sidecar in MiB; the server frozen while producers send all they may\n")
     heads = ("back end", "at rest", "under load", "frozen, at first", "later", "events waiting")
     table(heads, results.memory)
+    if results.left_out:
+        print()
+    for line in results.left_out:
+        print(line)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

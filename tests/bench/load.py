@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -49,14 +49,17 @@ class Prepared:
     """Messages of both kinds, to be cut into batches."""
 
     def __init__(self) -> None:
-        self._messages = {
-            "json": list(market.replay(PREPARED_MESSAGES)),
-            "envelopes": list(envelopes(market.replay(PREPARED_MESSAGES))),
-        }
+        self._messages: dict[str, list[bytes]] = {}
+
+    def _of_kind(self, kind: str) -> list[bytes]:
+        if kind not in self._messages:
+            messages = market.replay(PREPARED_MESSAGES)
+            self._messages[kind] = list(messages if kind == "json" else envelopes(messages))
+        return self._messages[kind]
 
     def bodies(self, kind: str, batch: int) -> list[bytes]:
         """Return encoded batches that lack only their numbers."""
-        events = self._messages[kind]
+        events = self._of_kind(kind)
         cuts = [events[start : start + batch] for start in range(0, len(events) - batch + 1, batch)]
         if kind == "json":
             return [Batch(json=[b"\n".join(cut)]).SerializeToString() for cut in cuts]
@@ -102,6 +105,7 @@ class Load:
 
     def run(self) -> dict[str, float]:
         """Send for the time that was given, and return what was measured."""
+        bodies = self.prepared.bodies(self.kind, self.batch)
         free = threading.Semaphore(self.window)
         channel = grpc.insecure_channel(self.address, [("grpc.max_receive_message_length", -1)])
         publish: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(METHOD)
@@ -109,7 +113,7 @@ class Load:
         begin = end = mark = None
         best = 0.0
         began = time.monotonic()
-        for answer in publish(self._requests(free)):
+        for answer in publish(self._requests(free, bodies)):
             response = PublishResponse.FromString(answer)
             if response.WhichOneof("kind") != "acknowledgement":
                 continue
@@ -144,10 +148,9 @@ class Load:
             findings["p99"] = self.latencies[int(len(self.latencies) * 0.99)] * 1000
         return findings
 
-    def _requests(self, free: threading.Semaphore) -> Iterator[bytes]:
+    def _requests(self, free: threading.Semaphore, bodies: Sequence[bytes]) -> Iterator[bytes]:
         context = StreamContext(stream_id=unique_id(), source="bench/1", origin=Origin.ORIGIN_REPLAY)
         yield PublishRequest(open=Open(producer_id=unique_id(), context=context)).SerializeToString()
-        bodies = self.prepared.bodies(self.kind, self.batch)
         sequence = position = 0
         interval = self.batch / self.rate if self.rate else 0.0
         due = time.monotonic()
