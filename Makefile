@@ -34,7 +34,7 @@ check: $(PYTHON_READY) $(NODE_READY) ## Format, lint, types, schemas, generated 
 	python tools/generate.py --check
 
 test: $(PYTHON_READY) $(KAFKA_READY) $(AWS_READY) ## Run every test
-	pytest -n auto $(PYTEST_ARGS)
+	pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-fast: $(PYTHON_READY) ## Run the tests that need no server
 	pytest -n auto -m 'not servers' $(PYTEST_ARGS)
@@ -57,7 +57,7 @@ release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf b
 demo: $(PYTHON_READY) ## Replay a generated market into a real NATS server and read it back (KEEP=1 to look around)
 	PYTHONPATH=tests:tools python tools/demo.py $(if $(KEEP),--keep) $(DEMO_ARGS)
 
-bench: $(PYTHON_READY) ## Measure throughput, cost, latency and memory (QUICK=1 for a short run)
+bench: $(PYTHON_READY) $(KAFKA_READY) $(AWS_READY) ## Measure throughput, cost, latency and memory (QUICK=1 for a short run)
 	PYTHONPATH=tests:tools python tests/bench/bench.py $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 clean: ## Remove everything that the other targets installed or built

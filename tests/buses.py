@@ -129,7 +129,9 @@ class KinesisBus:
         self._client.get_waiter("stream_exists").wait(StreamName=self._stream)
 
     def options(self) -> list[str]:
-        return ["--kinesis-stream", self._stream, *reach("kinesis", self.server.url)]
+        # Small writes, so that a kill meets one half way.
+        small = ("--kinesis-max-batch-size", "100")
+        return ["--kinesis-stream", self._stream, *small, *reach("kinesis", self.server.url)]
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         for record in await asyncio.to_thread(self._records):
@@ -163,7 +165,8 @@ class SqsBus:
         self._read: list[tuple[str, str]] = []
 
     def options(self) -> list[str]:
-        return ["--sqs-queue-url", self._queue, *reach("sqs", self.server.url)]
+        small = ("--sqs-max-batch-size", "100")
+        return ["--sqs-queue-url", self._queue, *small, *reach("sqs", self.server.url)]
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         await asyncio.to_thread(self._take_messages)
