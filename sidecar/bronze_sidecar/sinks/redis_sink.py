@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -133,12 +133,15 @@ class Encoder:
         entries: list[bytes] = []
         numbers: dict[tuple[Start, Words], bytes] = {}
         with_meta = bool(self._meta_prefix)
-        known = self._metas.get
+        # By identity: levels of a message, and messages alike, share one meta.
+        metas: dict[int, Words] = {}
         for record in records:
             address, event = record.address, record.event
             meta = NO_META
             if with_meta and event.meta:
-                meta = known(items := tuple(event.meta.items())) or self._remember(items)
+                meta = metas.get(id(event.meta)) or metas.setdefault(
+                    id(event.meta), self._words_of(event.meta)
+                )
             number = numbers.get(shared := (address.prepared or self._prepare(address), meta))
             if number is None:
                 number = numbers[shared] = bulk(b"%d" % (len(numbers) + 1))
@@ -159,7 +162,7 @@ class Encoder:
         """Return the plain command for one record."""
         address, event = record.address, record.event
         start = address.prepared or self._prepare(address)
-        meta = self._remember(tuple(event.meta.items())) if self._meta_prefix else NO_META
+        meta = self._words_of(event.meta) if self._meta_prefix else NO_META
         count = b"*%d\r\n" % (1 + _length(start, meta))
         own = bulk(event.envelope) + ID_FIELD + bulk(event.id.encode())
         return count + bulk(b"XADD") + start.before.packed + own + start.after.packed + meta.packed
@@ -173,6 +176,10 @@ class Encoder:
         )
         address.prepared = start
         return start
+
+    def _words_of(self, meta: Mapping[str, str]) -> Words:
+        items = tuple(meta.items())
+        return self._metas.get(items) or self._remember(items)
 
     def _remember(self, items: tuple[tuple[str, str], ...]) -> Words:
         if len(self._metas) >= REMEMBERED_METAS:
