@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from bronze_sidecar.errors import DeliveryError, Permanent
+from bronze_sidecar.errors import DeliveryError
 from bronze_sidecar.event import Event
 from bronze_sidecar.naming import Target, control_character
 from bronze_sidecar.problems import Fault
@@ -133,9 +133,9 @@ class Backend(ABC):
     max_batch_size: int
     max_batch_delay_ms: int
 
-    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:  # noqa: ARG002
+    @abstractmethod
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
         """Connect; close on leaving. Raise Transient if it may work later, Permanent if it never will."""
-        raise Permanent(f"this version checks the options of {self.title}, but cannot publish to it yet")
 
     @abstractmethod
     def rules(self) -> Rules:
