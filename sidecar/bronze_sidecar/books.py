@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from bronze_sidecar.decimals import is_zero
+from bronze_sidecar.event import EVENT_ID_HEADS, Event, Facts
 from bronze_sidecar.message import (
     ABSENT,
     INT64,
@@ -30,15 +31,35 @@ _F1, _F2, _F3, _F4 = (heads(number) for number in range(1, 5))
 
 _ZERO = ord("0")
 
-_USUAL_LENGTH = 80
+_USUAL_SIZE = 80
 """Of a level's digits; with them a change has less than 128 bytes, whatever its time."""
 
+_AROUND_DIGITS = 8
+"""Bytes of a usual change beside its digits and its time: side, action, and two heads."""
 
-_Side: TypeAlias = tuple[bytes, bytes, bytes]
-"""The encoded side and action of a change: action not specified, upsert, delete."""
 
-_BID: _Side = (b"\x08\x01", b"\x08\x01\x10\x01", b"\x08\x01\x10\x02")
-_ASK: _Side = (b"\x08\x02", b"\x08\x02\x10\x01", b"\x08\x02\x10\x02")
+_UPSERT = varint_field(2, 1)
+_DELETE = varint_field(2, 2)
+
+
+class _Side(NamedTuple):
+    """How a change begins on one side of the book."""
+
+    field: bytes
+    upsert: Heads
+    """Up to the price, by its length."""
+    delete: Heads
+
+
+def _side(number: int) -> _Side:
+    field = varint_field(1, number)
+    return _Side(
+        field, tuple(field + _UPSERT + head for head in _F3), tuple(field + _DELETE + head for head in _F3)
+    )
+
+
+_BID = _side(1)
+_ASK = _side(2)
 
 
 class Level(msgspec.Struct, gc=False):
@@ -62,38 +83,53 @@ class BookChange(MarketMessage, tag="book_change"):
         content = string_field(_F3, "0") + string_field(_F4, "0") + self.event_ts()
         return "bookChange", delimited(_BOOK_CHANGE, content)
 
-    def level_payloads(self) -> list[bytes]:
-        """Encode one payload for each level, bids first; none if there are no levels."""
-        if not self.bids and not self.asks:
-            return []
-        event_ts = self.event_ts()
-        payloads = []
-        if self.bids:
-            payloads += [_level_change(_BID, level or _NO_LEVEL, event_ts) for level in self.bids]
-        if self.asks:
-            payloads += [_level_change(_ASK, level or _NO_LEVEL, event_ts) for level in self.asks]
-        return payloads
+    def level_events(self, before_id: bytes, event_id: str, event_ts: bytes, facts: Facts) -> list[Event]:
+        """Return an event for each level, bids first; `before_id` is the envelope up to the event's id."""
+        exchange, symbol, data_type, source, origin, meta = facts
+        around = _AROUND_DIGITS + len(event_ts)
+        events: list[Event] = []
+        # A message may have thousands of levels: no function is called for a usual one.
+        for side, levels in ((_BID, self.bids), (_ASK, self.asks)):
+            if not levels:
+                continue
+            _, upsert, delete = side
+            for level in levels:
+                price = b"" + (level or _NO_LEVEL).price  # takes half the time of bytes()
+                amount = b"" + (level or _NO_LEVEL).amount
+                price_size, amount_size = len(price), len(amount)
+                size = price_size + amount_size
+                one_id = f"{event_id}.{len(events)}"
+                if size < _USUAL_SIZE and price[0] in NUMBER_STARTS and (first := amount[0]) in NUMBER_STARTS:
+                    start = upsert if first > _ZERO or not is_zero(amount) else delete
+                    envelope = b"".join(
+                        (
+                            before_id,
+                            EVENT_ID_HEADS[len(one_id)],
+                            one_id.encode(),
+                            _BOOK_CHANGE[around + size],
+                            start[price_size],
+                            price,
+                            _F4[amount_size],
+                            amount,
+                            event_ts,
+                        )
+                    )
+                else:
+                    change = _unusual_change(side, level or _NO_LEVEL, event_ts)
+                    envelope = before_id + EVENT_ID_HEADS[len(one_id)] + one_id.encode() + change
+                events.append(
+                    Event(envelope, one_id, "bookChange", exchange, symbol, data_type, source, origin, meta)
+                )
+        return events
 
 
-def _level_change(side: _Side, level: Level, event_ts: bytes) -> bytes:
-    price = b"" + level.price  # takes half the time of bytes()
-    amount = b"" + level.amount
-    if price[0] in NUMBER_STARTS and amount[0] in NUMBER_STARTS and len(price) + len(amount) < _USUAL_LENGTH:
-        _, upsert, delete = side
-        start = upsert if amount[0] > _ZERO or not is_zero(amount) else delete
-        content = b"".join((start, _F3[len(price)], price, _F4[len(amount)], amount, event_ts))
-        return _BOOK_CHANGE[len(content)] + content
-    return _unusual_level_change(side, level, event_ts)
-
-
-def _unusual_level_change(side: _Side, level: Level, event_ts: bytes) -> bytes:
-    unspecified, upsert, delete = side
+def _unusual_change(side: _Side, level: Level, event_ts: bytes) -> bytes:
     price = number_field(_F3, level.price)
     amount = number_field(_F4, level.amount)
-    start = unspecified
+    action = b""
     if price and amount:
-        start = delete if is_zero(bytes(level.amount)) else upsert
-    return delimited(_BOOK_CHANGE, start + price + amount + event_ts)
+        action = _DELETE if is_zero(bytes(level.amount)) else _UPSERT
+    return delimited(_BOOK_CHANGE, side.field + action + price + amount + event_ts)
 
 
 class GroupedBookSnapshot(MarketMessage, tag="grouped_book_snapshot"):
@@ -130,7 +166,7 @@ def _snapshot_level(side: Heads, level: Level) -> bytes:
     price = b"" + level.price
     amount = b"" + level.amount
     length = len(price) + len(amount)
-    if price[0] in NUMBER_STARTS and amount[0] in NUMBER_STARTS and length < _USUAL_LENGTH:
+    if price[0] in NUMBER_STARTS and amount[0] in NUMBER_STARTS and length < _USUAL_SIZE:
         return b"".join((side[length + 4], _F1[len(price)], price, _F2[len(amount)], amount))
     return delimited(side, number_field(_F1, level.price) + number_field(_F2, level.amount))
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from bronze_client._generated.bronze.sidecar.internal.v1.typed_pb2 import TypedRequest
 from bronze_client.schema import Batch, Failure, FailureKind, NormalizedEvent, Outcome
 from google.protobuf.message import DecodeError
 
 from bronze_sidecar.errors import Rejected
-from bronze_sidecar.event import Event
+from bronze_sidecar.event import EVENT_ID_HEADS, META, Event, Groups
 from bronze_sidecar.lane import Lane
-from bronze_sidecar.mapping import EVENT_ID_HEADS, Mapper, StreamContext
+from bronze_sidecar.mapping import Mapper, StreamContext
 from bronze_sidecar.payloads import ORIGINS, PAYLOAD_CASES, snake_case
 from bronze_sidecar.sinks.base import Record
 from bronze_sidecar.telemetry import Metrics
@@ -21,7 +22,7 @@ from bronze_sidecar.wire import heads, map_entry, string_field, timestamp_field,
 CASE_BY_FIELD = {snake_case(case): case for case in PAYLOAD_CASES}
 INGEST_TS = 5
 _NO_META: dict[str, str] = {}
-_SOURCE, _ORIGIN, _META = heads(1), 6, heads(10)
+_SOURCE, _ORIGIN = heads(1), 6
 
 
 class Contents:
@@ -78,14 +79,19 @@ class Ticket:
 
     def failed(self, record: Record, backend: str, reason: str) -> None:
         """Take note that a record will never be stored."""
-        position, _, level = record.event.id[self._id_start :].partition(".")
+        position, level = self.place_of(record.event)
         failure = Failure(
-            position=int(position), kind=FailureKind.FAILURE_KIND_FAILED, reason=reason, backend=backend
+            position=position, kind=FailureKind.FAILURE_KIND_FAILED, reason=reason, backend=backend
         )
         if level:
             failure.level = int(level)
         self.failures.append(failure)
         self.stored(1)
+
+    def place_of(self, event: Event) -> tuple[int, str]:
+        """Return the position of an event's message, and its level if it is one of several."""
+        position, _, level = event.id[self._id_start :].partition(".")
+        return int(position), level
 
     def rejected(self, position: int, reason: str) -> None:
         """Take note of a message that became no event."""
@@ -132,32 +138,46 @@ class Intake:
         ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
         ticket = Ticket(contents, len(self._id_prefix), done)
         if contents.are_envelopes:
-            events = self._from_envelopes(contents, request, ingest_field, ticket)
+            groups = self._from_envelopes(contents, request, ingest_field, ticket)
         else:
-            events = self._from_json(contents, ingest_field, ticket)
-        ticket.events = len(events)
+            groups = self._from_json(contents, ingest_field, ticket)
+        sizes = [len(event.envelope) for group in groups for event in group]
+        if sizes and max(sizes) > self._max_event_bytes:
+            groups, sizes = self._without_large(groups, ticket)
+        ticket.events = len(sizes)
         self._metrics.received.inc(ticket.messages)
         self._metrics.received_bytes.inc(len(request))
         if ticket.failures:
             self._metrics.rejected.inc(len(ticket.failures))
-        self._route(events, ticket)
+        self._route(groups, sizes, ticket)
         ticket.stored(1)
         return ticket
 
-    def _route(self, events: list[Event], ticket: Ticket) -> None:
+    def _without_large(self, groups: Groups, ticket: Ticket) -> tuple[Groups, list[int]]:
+        """Reject the events that are too large; return the others, with their sizes."""
+        most = self._max_event_bytes
+        kept = []
+        for group in groups:
+            for event in group:
+                if (size := len(event.envelope)) > most:
+                    reason = f"the event has {size} bytes; --max-event-bytes allows {most}"
+                    ticket.rejected(ticket.place_of(event)[0], reason)
+            kept.append([event for event in group if len(event.envelope) <= most])
+        ticket.failures.sort(key=lambda failure: failure.position)
+        return list(filter(None, kept)), [len(event.envelope) for group in kept for event in group]
+
+    def _route(self, groups: Groups, sizes: list[int], ticket: Ticket) -> None:
+        events = list(chain.from_iterable(groups))
         untaken = events
         for lane in self._lanes:
-            address_of = lane.route.address
-            records = []
-            size = 0
-            for event in events:
-                address = address_of(event)
-                if address is not None:
-                    records.append(Record(address, event))
-                    size += len(event.envelope)
-            if untaken:
-                everything = len(records) == len(events)
-                untaken = [] if everything else [e for e in untaken if not lane.route.takes(e.payload_case)]
+            addressed = zip(lane.route.addresses(groups), events, strict=True)
+            records = [Record(address, event) for address, event in addressed if address is not None]
+            if len(records) == len(events):
+                untaken = []
+                size = sum(sizes)
+            else:
+                untaken = [event for event in untaken if not lane.route.takes(event.payload_case)]
+                size = sum(len(record.event.envelope) for record in records)
             if records:
                 ticket.open += len(records)
                 lane.put(ticket, records, size)
@@ -165,25 +185,19 @@ class Intake:
         if untaken:
             self._metrics.filtered.inc(len(untaken))
 
-    def _from_json(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> list[Event]:
-        events: list[Event] = []
+    def _from_json(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> Groups:
+        groups: list[list[Event]] = []
         map_message = self._mapper.events
         for position, line in enumerate(contents.messages, contents.first_position):
             try:
-                mapped = map_message(line, position, ingest_field)
+                groups.append(map_message(line, position, ingest_field))
             except Rejected as error:
                 ticket.rejected(position, str(error))
-                continue
-            for event in mapped:
-                if len(event.envelope) > self._max_event_bytes:
-                    ticket.rejected(position, self._too_large(len(event.envelope)))
-                else:
-                    events.append(event)
-        return events
+        return groups
 
     def _from_envelopes(
         self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
-    ) -> list[Event]:
+    ) -> Groups:
         try:
             typed: Sequence[NormalizedEvent | None] = TypedRequest.FromString(request).batch.envelopes
         except DecodeError:
@@ -191,7 +205,7 @@ class Intake:
             typed = [_decoded(envelope) for envelope in contents.messages]
         events: list[Event] = []
         position = contents.first_position - 1
-        prefix, most, cases, heads = self._id_prefix, self._max_event_bytes, CASE_BY_FIELD, EVENT_ID_HEADS
+        prefix, cases, heads = self._id_prefix, CASE_BY_FIELD, EVENT_ID_HEADS
         own_source, own_origin, own_meta = self._context.source, self._context.origin, self._context_meta
         needs_meta = self._needs_meta
         for envelope, event in zip(contents.messages, typed, strict=True):
@@ -213,13 +227,9 @@ class Intake:
                 lacking += self._origin_field
             if own_meta:
                 lacking += self._lacking_meta(event)
-            encoded = b"".join((envelope, heads[len(id_bytes)], id_bytes, lacking))
-            if len(encoded) > most:
-                ticket.rejected(position, self._too_large(len(encoded)))
-                continue
             events.append(
                 Event(
-                    encoded,
+                    b"".join((envelope, heads[len(id_bytes)], id_bytes, lacking)),
                     event_id,
                     case,
                     exchange,
@@ -230,12 +240,12 @@ class Intake:
                     self._meta_of(event) if needs_meta else _NO_META,
                 )
             )
-        return events
+        return list(zip(events))
 
     def _lacking_meta(self, event: NormalizedEvent) -> bytes:
         """Return the context's meta entries that an envelope does not have itself."""
         lacking = (entry for entry in self._context_meta.items() if entry[0] not in event.meta)
-        return b"".join(map_entry(_META, key, value) for key, value in lacking)
+        return b"".join(map_entry(META, key, value) for key, value in lacking)
 
     def _meta_of(self, event: NormalizedEvent) -> dict[str, str]:
         # A copy: the map itself would keep the whole parsed request in memory. (And a comprehension: the
@@ -244,9 +254,6 @@ class Intake:
         meta = {key: entries[key] for key in entries}
         meta.pop("event_id", None)
         return {**self._context_meta, **meta} if self._context_meta else meta
-
-    def _too_large(self, size: int) -> str:
-        return f"the event has {size} bytes; --max-event-bytes allows {self._max_event_bytes}"
 
 
 def _fault(event: NormalizedEvent | None) -> str:

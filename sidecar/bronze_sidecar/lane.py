@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Protocol
 
 from bronze_sidecar.config import Config
@@ -430,17 +429,16 @@ class Lane:
 
     def _take_part(self, batch: Batch, chunk: Chunk, free: int, most_bytes: int) -> None:
         """Take the beginning of a chunk; a single record always goes, and the sink judges its size."""
-        count, size = 0, 0
-        for record in islice(chunk.records, free):
-            record_size = len(record.event.envelope)
-            if batch.bytes + size + record_size > most_bytes and (count or batch.records):
-                break
-            count += 1
-            size += record_size
-        if count:
-            batch.add(chunk.ticket, chunk.records[:count], size, chunk.since)
-            chunk.records = chunk.records[count:]
+        records = chunk.records[:free]
+        sizes = [len(record.event.envelope) for record in records]
+        size = sum(sizes)
+        while records and batch.bytes + size > most_bytes and (len(records) > 1 or batch.records):
+            records.pop()
+            size -= sizes.pop()
+        if records:
+            batch.add(chunk.ticket, records, size, chunk.since)
+            chunk.records = chunk.records[len(records) :]
             chunk.bytes -= size
-            self._queued -= count
+            self._queued -= len(records)
             if not chunk.records:
                 self._queue.popleft()

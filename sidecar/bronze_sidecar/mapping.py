@@ -11,7 +11,7 @@ import msgspec
 from bronze_sidecar.books import BookChange
 from bronze_sidecar.diagnosis import explain
 from bronze_sidecar.errors import Rejected
-from bronze_sidecar.event import Event
+from bronze_sidecar.event import EVENT_ID_HEADS, META, Event, Facts
 from bronze_sidecar.message import Exact, Message, NotANumber
 from bronze_sidecar.normalized import AnyMessage
 from bronze_sidecar.payloads import ORIGINS
@@ -30,11 +30,6 @@ _EXCHANGE = heads(2)
 _SYMBOL = heads(3)
 _LOCAL_TS = heads(4)
 _ORIGIN = 6
-_META = heads(10)
-
-# The entry of `event_id` up to the id, by the id's length. No id is longer: 64 characters of
-# stream, 20 of position, 10 of level and two marks between them.
-EVENT_ID_HEADS = tuple(map_entry(_META, "event_id", "x" * length)[: -length or None] for length in range(100))
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotANumber)
 
@@ -49,9 +44,7 @@ class _Frame(msgspec.Struct, gc=False):
     """The encoded fields 1 to 3."""
     after_times: bytes
     """The encoded fields 6 and 10, but for the event's id."""
-    symbol: str
-    data_type: str
-    meta: Mapping[str, str]
+    facts: Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,34 +114,17 @@ class Mapper:
         exchange = message.exchange
         if not exchange:
             raise message.rejected("exchange", "is missing or empty")
+        if type(message) is BookChange and (message.bids or message.asks):
+            event_ts = message.event_ts()
+            frame = self._frame(message, exchange, {})
+            before_id = _before_id(message, frame, ingest_field)
+            return message.level_events(before_id, event_id, event_ts, frame.facts)
         exact: Exact = {}
-        levels = message.level_payloads() if type(message) is BookChange else None
-        if levels:
-            case, payloads = "bookChange", levels
-        else:
-            case, payload = message.payload(exact)
-            payloads = [payload]
+        case, payload = message.payload(exact)
         frame = self._frame(message, exchange, exact)
-        local_ts = message.time_field(_LOCAL_TS, message.local_timestamp, "localTimestamp")
-        prefix = b"".join((frame.before_times, local_ts, ingest_field, frame.after_times))
-        events = []
-        for level, payload in enumerate(payloads):
-            one_id = f"{event_id}.{level}" if levels else event_id
-            envelope = b"".join((prefix, EVENT_ID_HEADS[len(one_id)], one_id.encode(), payload))
-            events.append(
-                Event(
-                    envelope,
-                    one_id,
-                    case,
-                    exchange,
-                    frame.symbol,
-                    frame.data_type,
-                    self._source,
-                    self._origin,
-                    frame.meta,
-                )
-            )
-        return events
+        before_id = _before_id(message, frame, ingest_field)
+        envelope = b"".join((before_id, EVENT_ID_HEADS[len(event_id)], event_id.encode(), payload))
+        return [Event(envelope, event_id, case, *frame.facts)]
 
     def _frame(self, message: Message, exchange: str, exact: Exact) -> _Frame:
         """Make what surrounds the payload, or recall it: a stream has few instruments."""
@@ -178,11 +154,15 @@ class Mapper:
             meta["symbols"] = ",".join(symbols)
         meta |= exact | self._context_meta
         instrument = string_field(_EXCHANGE, exchange) + string_field(_SYMBOL, symbol)
-        entries = b"".join(map_entry(_META, key, value) for key, value in meta.items())
+        entries = b"".join(map_entry(META, key, value) for key, value in meta.items())
         return _Frame(
             before_times=self._source_field + instrument,
             after_times=self._origin_field + entries,
-            symbol=symbol,
-            data_type=meta["data_type"],
-            meta=meta,
+            facts=(exchange, symbol, meta["data_type"], self._source, self._origin, meta),
         )
+
+
+def _before_id(message: Message, frame: _Frame, ingest_field: bytes) -> bytes:
+    """Encode the envelope up to the event's id."""
+    local_ts = message.time_field(_LOCAL_TS, message.local_timestamp, "localTimestamp")
+    return b"".join((frame.before_times, local_ts, ingest_field, frame.after_times))

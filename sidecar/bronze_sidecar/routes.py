@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from bronze_sidecar.event import Event
+from bronze_sidecar.event import Event, Groups
 from bronze_sidecar.payloads import PAYLOAD_CASES
 from bronze_sidecar.problems import Fault, shorten
 from bronze_sidecar.sinks.base import Address, Backend, Rules
@@ -43,6 +43,8 @@ class Route:
         self._cases = frozenset(PAYLOAD_CASES) if rules.include is None else rules.include
         self.address = _compile(rules, self._cases)
         """Returns where an event goes, or None if its payload case is filtered."""
+        addressing = _addressing(rules, self._cases)
+        self._names_ids = any("meta.event_id" in template.placeholders for template in addressing)
         self._templated = [(name, template.renderer()) for name, template in rules.templated_headers.items()]
         self.has_event_headers = bool(self._templated or rules.meta_prefix)
         """Whether headers differ between events of one address, beside the event's id."""
@@ -53,6 +55,16 @@ class Route:
     def takes(self, payload_case: str) -> bool:
         """Tell whether events of a payload case are published."""
         return payload_case in self._cases
+
+    def addresses(self, groups: Groups) -> list[Address | None]:
+        """Return where each event goes."""
+        address_of = self.address
+        if self._names_ids:
+            return [address_of(event) for group in groups for event in group]
+        addresses: list[Address | None] = []
+        for group in groups:
+            addresses += [address_of(group[0])] * len(group)
+        return addresses
 
     def event_headers(self, event: Event) -> list[tuple[str, str]]:
         """Return the headers that depend on the single event, without its id."""
@@ -80,8 +92,7 @@ def _compile(rules: Rules, cases: frozenset[str]) -> Callable[[Event], Address |
         renderer = renderers.get(event.payload_case)
         return renderer(event) if renderer else None
 
-    templates = [rules.key, *map(rules.template_of, cases)]
-    placeholders = {name for template in templates if template for name in template.placeholders}
+    placeholders = {name for template in _addressing(rules, cases) for name in template.placeholders}
     if any(name.startswith("meta.") for name in placeholders):
         return render
     cache: dict[tuple[str, ...], Address] = {}
@@ -99,6 +110,11 @@ def _compile(rules: Rules, cases: frozenset[str]) -> Callable[[Event], Address |
     fields = "".join(f"e.{FIELDS[name]}, " for name in sorted(placeholders | {"payloadCase", "dataType"}))
     names = {"known": cache.get, "remember": remember}
     return eval(f"lambda e: known(k := ({fields})) or remember(k, e)", names)  # type: ignore[no-any-return] # noqa: S307
+
+
+def _addressing(rules: Rules, cases: frozenset[str]) -> list[Template]:
+    """Return the templates that make up an address."""
+    return [template for template in (rules.key, *map(rules.template_of, cases)) if template]
 
 
 def _renderer(destination: Template, rules: Rules) -> Callable[[Event], Address]:

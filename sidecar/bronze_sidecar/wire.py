@@ -7,9 +7,14 @@ from typing import TypeAlias
 _VARINT = 0
 _LENGTH_DELIMITED = 2
 
-# Two bytes at a time: half the steps of the usual loop. `_PAIRS` go on, `_ENDS` stop.
-_PAIRS = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
-_ENDS = tuple(bytes((low,)) if low < 0x80 else bytes((low & 0x7F | 0x80, low >> 7)) for low in range(1 << 14))
+# Two bytes at a time: half the steps of the usual loop. `PAIRS` go on, `ENDS` stop.
+PAIRS = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
+# As many as a number below two to the power of 30 needs, such as the nanoseconds of a time.
+ENDS = (
+    *(bytes((low,)) for low in range(1 << 7)),
+    *(bytes((low & 0x7F | 0x80, low >> 7)) for low in range(1 << 7, 1 << 14)),
+    *(PAIRS[low & 0x3FFF] + bytes((low >> 14,)) for low in range(1 << 14, 1 << 16)),
+)
 
 Heads: TypeAlias = tuple[bytes, ...]
 """A length-delimited field's tag and length, indexed by the length, for those below 128."""
@@ -17,13 +22,9 @@ Heads: TypeAlias = tuple[bytes, ...]
 
 def varint(value: int) -> bytes:
     """Encode an integer of at most 64 bits; a negative one takes ten bytes, as int64 does."""
-    if value >= 1 << 28:
-        if value >= 1 << 42:
-            return _PAIRS[value & 0x3FFF] + varint(value >> 14)
-        return _PAIRS[value & 0x3FFF] + _PAIRS[value >> 14 & 0x3FFF] + _ENDS[value >> 28]
     if value >= 1 << 14:
-        return _PAIRS[value & 0x3FFF] + _ENDS[value >> 14]
-    return _ENDS[value] if value >= 0 else varint(value + (1 << 64))
+        return PAIRS[value & 0x3FFF] + (ENDS[value >> 14] if value < 1 << 30 else varint(value >> 14))
+    return ENDS[value] if value >= 0 else varint(value + (1 << 64))
 
 
 def heads(number: int) -> Heads:

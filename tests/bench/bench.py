@@ -96,6 +96,11 @@ def measure(bus: Bus, plan: Plan, results: Results) -> None:
                 bus.empty()
                 found = load.run(seconds=plan.seconds, kind=kind, batch=batch, window=scale.window)
                 rows.append((kind, str(batch), found))
+        for shape in bus.shapes:
+            bus.empty()
+            batch = scale.batches[0]
+            found = load.run(seconds=plan.seconds, kind=shape, batch=batch, window=scale.window)
+            rows.append((shape, str(batch), found))
         under_load = memory_mib(sidecar.pid, "VmHWM")
         for rate in scale.rates[: plan.steps]:
             bus.empty()
@@ -136,7 +141,9 @@ def bare(bus: Bus, plan: Plan, way: str) -> Findings:
 def throughput_row(
     bus: Bus, way: str, batch: str, found: Findings, compared: Sequence[Findings]
 ) -> tuple[str, ...]:
-    figures = f"{found['rate']:,.0f}", f"{found['best']:,.0f}", f"{found['cpu']:.2f}", f"{found['busy']:.0%}"
+    messages = f"{found['messages']:,.0f}" if "messages" in found else ""
+    rates = messages, f"{found['rate']:,.0f}", f"{found['best']:,.0f}"
+    figures = *rates, f"{found['cpu']:.2f}", f"{found['busy']:.0%}"
     if not bus.server:
         return bus.name, way, batch, *figures, "", "", ""
     ratios = (f"{found['best'] / other['best']:.2f}" for other in compared)
@@ -229,11 +236,12 @@ def describe_machine() -> None:
 def show(results: Results) -> None:
     print(
         "\nThroughput: events acknowledged after the back end confirmed them;\n"
-        "the ratios are those of the best half seconds, `busy` of one core"
+        "the ratios are those of the best half seconds, `busy` of one core.\n"
+        "A message is an envelope or a JSON object; a book change becomes an event for each level"
     )
     print("".join(f"{note}\n" for note in results.notes))
     heads: tuple[str, ...] = (
-        *("back end", "what", "batch", "events/s", "best half second"),
+        *("back end", "what", "batch", "messages/s", "events/s", "best half second"),
         *("CPU µs/event", "busy", "server busy", "of bare loop", "of library"),
     )
     table(heads, results.throughput)

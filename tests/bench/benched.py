@@ -13,6 +13,7 @@ import redis
 from aws_servers import ACCOUNT, AwsEmulator, aws_client, reach
 from kafka_servers import KafkaServer, create_topic
 from servers import NativeServer, NatsServer, RedisServer
+from shapes import SHAPES
 
 HERE = Path(__file__).parent
 RUN = ("-m", "bronze_sidecar", "run")
@@ -61,6 +62,8 @@ class Bus:
     scale: Scale = FAST
     empty: Callable[[], None] = lambda: None
     """Forgets what was stored, so that no run is slower for the ones before it."""
+    shapes: Sequence[str] = ()
+    """Kinds of JSON that it is measured with beside the mixed one."""
     variant: str = ""
     """An option with which the sidecar is measured once more."""
     notes: Sequence[str] = ()
@@ -80,7 +83,7 @@ def _start(stack: ExitStack, server: NativeServer) -> None:
 
 
 def _null(_stack: ExitStack, _folder: Path) -> Bus:
-    return Bus("null", (str(HERE / "null_sidecar.py"),))
+    return Bus("null", (str(HERE / "null_sidecar.py"),), shapes=tuple(SHAPES))
 
 
 def _nats(stack: ExitStack, folder: Path) -> Bus:
@@ -103,7 +106,7 @@ def _nats(stack: ExitStack, folder: Path) -> Bus:
         await client.close()
 
     idiom = "library: publish_async, 1,024 on the way"
-    return Bus("nats", RUN, options, server, idiom, empty=lambda: asyncio.run(purge()))
+    return Bus("nats", RUN, options, server, idiom, empty=lambda: asyncio.run(purge()), shapes=tuple(SHAPES))
 
 
 def _redis(stack: ExitStack, folder: Path) -> Bus:

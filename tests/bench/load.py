@@ -28,6 +28,7 @@ from bronze_client.schema import (
 from bronze_sidecar.mapping import Mapper
 from bronze_sidecar.mapping import StreamContext as MapperContext
 from machine import cpu_seconds
+from shapes import SHAPES
 
 METHOD = "/bronze.sidecar.v1.SidecarService/Publish"
 WARM_SECONDS = 0.5
@@ -46,22 +47,22 @@ def envelopes(messages: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Prepared:
-    """Messages of both kinds, to be cut into batches."""
+    """Messages of all kinds, to be cut into batches."""
 
     def __init__(self) -> None:
         self._messages: dict[str, list[bytes]] = {}
 
     def _of_kind(self, kind: str) -> list[bytes]:
         if kind not in self._messages:
-            messages = market.replay(PREPARED_MESSAGES)
-            self._messages[kind] = list(messages if kind == "json" else envelopes(messages))
+            messages = SHAPES.get(kind, market.replay)(PREPARED_MESSAGES)
+            self._messages[kind] = list(envelopes(messages) if kind == "envelopes" else messages)
         return self._messages[kind]
 
     def bodies(self, kind: str, batch: int) -> list[bytes]:
         """Return encoded batches that lack only their numbers."""
         events = self._of_kind(kind)
         cuts = [events[start : start + batch] for start in range(0, len(events) - batch + 1, batch)]
-        if kind == "json":
+        if kind != "envelopes":
             return [Batch(json=[b"\n".join(cut)]).SerializeToString() for cut in cuts]
         return [Batch(envelopes=cut).SerializeToString() for cut in cuts]
 
@@ -127,26 +128,30 @@ class Load:
                     self.latencies.append(now - due)
             acknowledged = response.acknowledgement.sequence
             if begin is None and now - began > WARM_SECONDS:
-                begin = (now, self.published, cpu_seconds(self.pid), cpu_seconds(self.server_pid))
-                mark = begin
+                begin = (now, acknowledged, self.published, *self._processor_times())
+                mark = (now, self.published)
             if mark and now - mark[0] > WINDOW_SECONDS:
                 best = max(best, (self.published - mark[1]) / (now - mark[0]))
-                mark = (now, self.published, 0.0, 0.0)
+                mark = (now, self.published)
             if begin and end is None and now - begin[0] > self.seconds:
-                end = (now, self.published, cpu_seconds(self.pid), cpu_seconds(self.server_pid))
+                end = (now, acknowledged, self.published, *self._processor_times())
                 self._over.set()
         channel.close()
         assert begin
         assert end
-        seconds, events, cpu, server = (last - first for first, last in zip(begin, end, strict=True))
+        seconds, batches, events, cpu, server = (last - first for first, last in zip(begin, end, strict=True))
         rate = events / seconds
         findings = {"rate": rate, "best": max(best, rate), "cpu": cpu / events * 1e6}
+        findings["messages"] = batches * self.batch / seconds
         findings |= {"busy": cpu / seconds, "server_busy": server / seconds}
         if self.latencies:
             self.latencies.sort()
             findings["p50"] = self.latencies[len(self.latencies) // 2] * 1000
             findings["p99"] = self.latencies[int(len(self.latencies) * 0.99)] * 1000
         return findings
+
+    def _processor_times(self) -> tuple[float, float]:
+        return cpu_seconds(self.pid), cpu_seconds(self.server_pid)
 
     def _requests(self, free: threading.Semaphore, bodies: Sequence[bytes]) -> Iterator[bytes]:
         context = StreamContext(stream_id=unique_id(), source="bench/1", origin=Origin.ORIGIN_REPLAY)

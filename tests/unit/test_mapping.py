@@ -173,7 +173,7 @@ def test_what_is_remembered_is_bounded():
         mapper.events(f'{{"type":"trade","exchange":"x","symbol":"{number}"}}'.encode(), number, b"")
     assert len(mapper._frames) <= 4096
     mapper.events(f'{{"type":"trade","exchange":"x","symbol":"{"a" * 5000}"}}'.encode(), 0, b"")
-    assert all(len(frame.symbol) < 5000 for frame in mapper._frames.values())
+    assert all(len(frame.before_times) < 5000 for frame in mapper._frames.values())
 
 
 def test_seconds_that_are_remembered_are_bounded():

@@ -64,6 +64,33 @@ def test_every_back_end_has_an_allow_list(group):
     assert route.address(event(payload_case="error")) is not None
 
 
+# Groups: the events of one message
+
+
+def test_the_events_of_a_message_have_one_address():
+    route = route_of("--kafka-topic-template=t.{{symbol}}", "--kafka-include-payloads=trade")
+    messages = [
+        [event(payload_case="trade", symbol="A", id="s:0")],
+        [
+            event(payload_case="quote", symbol="B", id="s:1.0"),
+            event(payload_case="quote", symbol="B", id="s:1.1"),
+        ],
+        [
+            event(payload_case="trade", symbol="C", id="s:2.0"),
+            event(payload_case="trade", symbol="C", id="s:2.1"),
+        ],
+    ]
+    found = [address and address.destination for address in route.addresses(messages)]
+    assert found == ["t.A", None, None, "t.C", "t.C"]
+
+
+@pytest.mark.parametrize("option", ["--kafka-topic-template", "--kafka-key-template"])
+def test_a_template_with_the_events_id_tells_the_events_of_a_message_apart(option):
+    route = route_of(f"{option}={{{{symbol}}}}.{{{{meta.event_id}}}}")
+    addresses = route.addresses([[event(id="s:1.0"), event(id="s:1.1")]])
+    assert len({(address.destination, address.key) for address in addresses}) == 2
+
+
 # Precedence
 
 

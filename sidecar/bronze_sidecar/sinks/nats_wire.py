@@ -32,18 +32,32 @@ class Window:
         """Place of a message to the server's answer, where that was no confirmation."""
         self.finished = asyncio.Event()
 
-    def settle(self, place: int, refusal: bytes | None) -> None:
+    def settle(self, numbers: list[bytes], places: list[bytes], answers: list[bytes]) -> None:
+        """Take answers, each with the number of its window and the place of its message."""
+        stored = []
+        for number, place, answer in zip(numbers, places, answers, strict=True):
+            if number != self.number:
+                continue
+            if b'"error"' in answer or answer.startswith(b"NATS/1.0"):
+                self._refuse(int(place), answer.partition(b"\r\n")[0])
+            else:
+                stored.append(int(place))
+        self._close(stored)
+
+    def _refuse(self, place: int, answer: bytes) -> None:
         if place in self.open:
-            self.open.remove(place)
-            if refusal is not None:
-                self.refusals[place] = refusal
-            if not self.open:
-                self.finished.set()
+            self.refusals[place] = answer
+            self._close([place])
+
+    def _close(self, places: list[int]) -> None:
+        self.open.difference_update(places)
+        if not self.open:
+            self.finished.set()
 
     def refuse(self, subject: str, reason: str) -> None:
         """Settle the messages to a subject that the server will not answer."""
         for place in [each for each in self.open if self._batch[each].address.destination.lower() == subject]:
-            self.settle(place, reason.encode())
+            self._refuse(place, reason.encode())
 
 
 class ConfirmingTransport(TcpTransport):
@@ -55,14 +69,12 @@ class ConfirmingTransport(TcpTransport):
         self.window: Window | None = None
         self.is_encrypting = False
         """Whether TLS was begun; what goes wrong from then on has to do with it."""
-        start = re.escape(self.inbox).encode() + rb"\.(\d+)\.(\d+) \d+ "
-        # A confirmation or an error is JSON in one line; a status such as 503 has a header and no payload.
+        # A confirmation or an error is JSON in one line; a status such as 503 has headers and no payload.
         self._answers = re.compile(
-            rb"MSG "
-            + start
-            + rb"\d+\r\n([^\r\n]*)\r\n|HMSG "
-            + start
-            + rb"\d+ \d+\r\n(NATS/1\.0 [^\r\n]*)\r\n(?:[^\r\n]+\r\n)*\r\n\r\n"
+            rb"H?MSG "
+            + re.escape(self.inbox).encode()
+            + rb"\.(\d+)\.(\d+) [\d ]+\r\n"
+            + rb"(NATS/1\.0 [^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n|(?!NATS/1\.0)[^\r\n]*)\r\n"
         )
         self._beginnings = (b"MSG " + self.inbox.encode(), b"HMSG " + self.inbox.encode())
         self._rest = b""
@@ -99,14 +111,12 @@ class ConfirmingTransport(TcpTransport):
 
     def _take_answers(self, data: bytes) -> bytes:
         """Take the complete answers out; keep an incomplete one for the next time."""
-        others = []
-        position = 0
-        for answer in self._answers.finditer(data):
-            if answer.start() > position:
-                others.append(data[position : answer.start()])
-            position = answer.end()
-            self._settle(answer)
-        rest = data[position:]
+        # What stands before an answer, its window, its place, what it says; and so on to the end.
+        pieces = self._answers.split(data)
+        if self.window:
+            self.window.settle(pieces[1::4], pieces[2::4], pieces[3::4])
+        others = pieces[::4]
+        rest = others.pop()
         begin = self._incomplete(rest)
         self._rest = rest[begin:]
         others.append(rest[:begin])
@@ -124,16 +134,6 @@ class ConfirmingTransport(TcpTransport):
         is_beginning = tail and any(beginning.startswith(tail) for beginning in self._beginnings)
         return last_line if is_beginning else len(rest)
 
-    def _settle(self, answer: re.Match[bytes]) -> None:
-        number, place, payload, status_number, status_place, status = answer.groups()
-        window = self.window
-        if window is None or window.number != (number or status_number):
-            return
-        if status is not None:
-            window.settle(int(status_place), status)
-        else:
-            window.settle(int(place), payload if b'"error"' in payload else None)
-
 
 def prepare(address: Address) -> tuple[bytes, bytes]:
     """Make the parts of a command that all messages to an address share: subject and first headers."""
@@ -147,9 +147,18 @@ def command(record: Record, more_headers: bytes, reply: bytes) -> bytes:
     """Make the command that publishes a record."""
     subject, first_headers = record.address.prepared or prepare(record.address)
     envelope = record.event.envelope
-    headers = b"%b%b\r\n%b\r\n" % (first_headers, record.event.id.encode(), more_headers)
-    size = len(headers)
-    return b"HPUB %b %b%d %d\r\n%b%b\r\n" % (subject, reply, size, size + len(envelope), headers, envelope)
+    event_id = record.event.id.encode()
+    size = len(first_headers) + len(event_id) + len(more_headers) + 4
+    return b"HPUB %b %b%d %d\r\n%b%b\r\n%b\r\n%b\r\n" % (
+        subject,
+        reply,
+        size,
+        size + len(envelope),
+        first_headers,
+        event_id,
+        more_headers,
+        envelope,
+    )
 
 
 def header_line(name: str, value: str) -> bytes:
