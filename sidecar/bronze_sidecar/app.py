@@ -16,6 +16,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 from bronze_client._generated.bronze.sidecar.v1 import sidecar_pb2
@@ -81,9 +82,7 @@ class Sidecar:
             await server.stop(0)
             if admin:
                 admin.close()
-            for task in (stop, readiness, *lanes):
-                task.cancel()
-            await asyncio.gather(stop, readiness, *lanes, return_exceptions=True)
+            await _end(stop, readiness, *lanes)
 
     def _on_signal(self, name: str) -> None:
         if self._stop.is_set():
@@ -189,6 +188,17 @@ class Sidecar:
             root_certificates=client_ca,
             require_client_auth=client_ca is not None,
         )
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks until they have ended; what they raise has been seen or does not matter any more."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        # More than once: `wait_for` of Python 3.11 loses a cancellation that comes together with the result.
+        _, pending = await asyncio.wait(pending, timeout=1)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextlib.contextmanager
