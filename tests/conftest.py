@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import aws_servers
+import clients
 import kafka_servers
 import pytest
 import servers
@@ -22,6 +23,32 @@ Broker = TypeVar("Broker", bound=kafka_servers.KafkaServer | kafka_servers.Kafka
 def pytest_report_header() -> str:
     kinds = [kind.description() for kind in (servers.NATS, servers.REDIS)]
     return "servers: " + ", ".join([*kinds, kafka_servers.kafka_description(), aws_servers.description()])
+
+
+@pytest.fixture(scope="session")
+def node_driver() -> Iterator[clients.NodeDriver]:
+    """Return the Node process that the tests of the Node client share."""
+    driver = clients.NodeDriver()
+    yield driver
+    driver.stop()
+
+
+@pytest.fixture
+def node_client(node_driver: clients.NodeDriver) -> Iterator[clients.NodeClient]:
+    client = clients.NodeClient(node_driver)
+    with client.watched():
+        yield client
+
+
+@pytest.fixture(params=["python", "node"])
+def client(request: pytest.FixtureRequest) -> Iterator[clients.ClientUnderTest]:
+    """Return each client in turn: they do the same."""
+    if request.param == "node":
+        yield request.getfixturevalue("node_client")
+    else:
+        python = clients.PythonClient()
+        with python.watched():
+            yield python
 
 
 def missing(reason: servers.Unavailable) -> NoReturn:

@@ -8,7 +8,8 @@ import sys
 import threading
 
 import pytest
-from bronze_client import Stats, connect, connect_sync
+from bronze_client import Stats, connect_sync
+from clients import ClientUnderTest
 
 PROGRAM = """
 import asyncio, sys, threading
@@ -36,15 +37,15 @@ def test_nothing_is_imported() -> None:
 
 
 @pytest.mark.parametrize("address", [None, ""])
-def test_every_call_does_nothing(address: str | None) -> None:
+def test_every_call_does_nothing(client: ClientUnderTest, address: str | None) -> None:
     async def main() -> None:
-        async with connect(address, stream_id="s", on_full="wait", max_wait=60) as publisher:
+        async with client.connect(address, stream_id="s", on_full="wait", max_wait=60) as publisher:
             assert publisher.stream_id == "s"
-            assert publisher.publish(b"a") is False
+            assert await publisher.publish(b"a") is False
             assert await publisher.publish_wait(b"a") is False
             await publisher.flush()
             await publisher.close()
-            assert publisher.stats == Stats()
+            assert await publisher.stats() == Stats()
 
     asyncio.run(main())
 
@@ -61,6 +62,10 @@ def test_every_call_of_the_twin_does_nothing(address: str | None) -> None:
         assert publisher.stats == Stats()
 
 
-def test_wrong_options_are_told_all_the_same() -> None:
-    with pytest.raises(ValueError, match="batch_events"):
-        connect(None, batch_events=0)
+def test_wrong_options_are_told_all_the_same(client: ClientUnderTest) -> None:
+    async def main() -> None:
+        with pytest.raises(ValueError, match=client.spelled("batch_events")):
+            async with client.connect(None, batch_events=0):
+                pass
+
+    asyncio.run(main())

@@ -1,4 +1,4 @@
-"""The arguments of `connect` and `connect_sync`."""
+"""The options of every client."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from typing import Any
 import pytest
 from bronze_client import connect, connect_sync
 from bronze_client.options import Options
+from clients import ClientUnderTest
 
 
-def test_both_clients_take_the_same_arguments() -> None:
+def test_both_python_clients_take_the_same_arguments() -> None:
     parameters = inspect.signature(connect).parameters
     assert list(parameters)[:4] == ["address", "source", "origin", "stream_id"]
     assert inspect.signature(connect_sync).parameters == parameters
     assert parameters["source"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-def test_stream_and_producer_are_unique_by_default() -> None:
-    first, second = Options("127.0.0.1:1"), Options("127.0.0.1:1")
+def test_stream_and_producer_are_unique_by_default(client: ClientUnderTest) -> None:
+    first, second = client.check_options("127.0.0.1:1"), client.check_options("127.0.0.1:1")
     assert len({first.stream_id, second.stream_id, first.producer_id, second.producer_id}) == 4
 
 
 @pytest.mark.parametrize(
     "address",
-    [None, "", "unix:///run/bronze.sock", "unix:bronze.sock", "127.0.0.1:50051", "[::1]:1", "sidecar:65535"],
+    ["", "unix:///run/bronze.sock", "unix:bronze.sock", "127.0.0.1:50051", "[::1]:1", "sidecar:65535"],
 )
-def test_addresses_that_are_understood(address: str | None) -> None:
-    assert Options(address).address == address
+def test_addresses_that_are_understood(client: ClientUnderTest, address: str) -> None:
+    assert client.check_options(address).address == address
+
+
+def test_no_address_is_as_good_as_an_empty_one(client: ClientUnderTest) -> None:
+    assert not client.check_options(None).address
 
 
 @pytest.mark.parametrize(
@@ -39,6 +44,7 @@ def test_addresses_that_are_understood(address: str | None) -> None:
         ({"stream_id": "a:b"}, "stream_id: 'a:b' is not"),
         ({"stream_id": "a" * 65}, "is not 1 to 64"),
         ({"origin": "live"}, "origin: 'live' is none of unspecified, realtime, replay, archive."),
+        ({"batch_events": float("nan")}, "batch_events: has to be 1 or more."),
         ({"on_full": "drop"}, "on_full: 'drop' is none of drop_newest, drop_oldest, wait."),
         ({"on_full": "wait"}, "max_wait: has to be more than 0 when on_full is 'wait'."),
         ({"batch_events": 0}, "batch_events: has to be 1 or more."),
@@ -50,15 +56,22 @@ def test_addresses_that_are_understood(address: str | None) -> None:
         ({"tls_cert_file": "a"}, "tls_cert_file and tls_key_file: one needs the other."),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options: dict[str, Any], problem: str) -> None:
+def test_what_cannot_be_meant_is_refused(
+    client: ClientUnderTest, options: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
-        connect(**{"address": "127.0.0.1:1", **options})
-    assert problem in str(caught.value)
+        client.check_options(**{"address": "127.0.0.1:1", **options})
+    assert client.spelled(problem) in str(caught.value)
 
 
-def test_all_problems_are_told_at_once() -> None:
-    with pytest.raises(ValueError, match=r"(?s)address.*origin.*batch_events"):
-        Options("nowhere", origin="live", batch_events=0)  # type: ignore[arg-type]
+def test_all_problems_are_told_at_once(client: ClientUnderTest) -> None:
+    with pytest.raises(ValueError, match=client.spelled(r"(?s)address.*origin.*batch_events")):
+        client.check_options("nowhere", origin="live", batch_events=0)
+
+
+def test_an_option_that_does_not_exist_is_refused(client: ClientUnderTest) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"buffer_?[eE]vent\b"):
+        client.check_options("127.0.0.1:1", buffer_event=1)
 
 
 @pytest.mark.parametrize("option", ["tls", "tls_ca_file"])

@@ -1,11 +1,13 @@
-"""The client on the wire, against a sidecar that does as it is told."""
+"""Every client on the wire, against a sidecar that does as it is told."""
 # ruff: noqa: PT012 - leaving a block is what raises
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import socket
+import socketserver
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -13,8 +15,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from bronze_client import Failure, PublishError, Stats, connect
+from bronze_client import Failure, PublishError, Stats
 from bronze_client.schema import Outcome, PublishRequest, PublishResponse
+from clients import ClientUnderTest, Told, until_inside, until_stats
 from scripted_sidecar import (
     Abort,
     ScriptedSidecar,
@@ -25,7 +28,6 @@ from scripted_sidecar import (
     in_loop,
     obliging,
     opened,
-    quick_reconnects,
     rejected,
     until,
 )
@@ -40,8 +42,9 @@ LONG = 20.0
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with quick_reconnects(monkeypatch):
+def _quick(client: ClientUnderTest) -> Iterator[None]:
+    """Make pauses between attempts too short to matter."""
+    with client.timing(first_pause=0.01, longest_pause=0.05):
         yield
 
 
@@ -53,9 +56,9 @@ def free_address() -> str:
 
 
 @in_loop
-async def test_the_stream_is_opened_with_its_context() -> None:
+async def test_the_stream_is_opened_with_its_context(client: ClientUnderTest) -> None:
     with ScriptedSidecar(obliging) as sidecar:
-        async with connect(
+        async with client.connect(
             sidecar.address,
             source="recorder/1.0",
             origin="replay",
@@ -65,7 +68,7 @@ async def test_the_stream_is_opened_with_its_context() -> None:
             meta={"route": "a"},
         ) as publisher:
             assert publisher.stream_id == "s-1"
-            publisher.publish(b"a")
+            await publisher.publish(b"a")
         opening = sidecar.requests(0)[0].open
     assert len(opening.producer_id) == 32
     assert opening.acknowledged_sequence == 0
@@ -75,13 +78,12 @@ async def test_the_stream_is_opened_with_its_context() -> None:
 
 
 @in_loop
-async def test_events_arrive_in_batches_under_their_positions() -> None:
+async def test_events_arrive_in_batches_under_their_positions(client: ClientUnderTest) -> None:
     with ScriptedSidecar(obliging) as sidecar:
-        async with connect(sidecar.address, batch_events=2) as publisher:
-            for event in (b"a", b"b", b"c", {"type": "trade"}, '{\n"x":1}', b"d"):
-                assert publisher.publish(event)
+        async with client.connect(sidecar.address, batch_events=2) as publisher:
+            assert all(await publisher.publish_all([b"a", b"b", b"c", {"type": "trade"}, '{\n"x":1}', b"d"]))
             await publisher.flush(LONG)
-            assert publisher.stats == Stats(accepted=6, acknowledged=6, published=6)
+            assert await publisher.stats() == Stats(accepted=6, acknowledged=6, published=6)
         batches = sidecar.batches()
     assert [(batch.sequence, batch.first_position) for batch in batches] == [(1, 0), (2, 2), (3, 3), (4, 5)]
     assert [list(batch.envelopes) for batch in batches] == [[b"a", b"b"], [b"c"], [], [b"d"]]
@@ -89,27 +91,27 @@ async def test_events_arrive_in_batches_under_their_positions() -> None:
 
 
 @in_loop
-async def test_a_partial_batch_is_sent_without_a_flush() -> None:
+async def test_a_partial_batch_is_sent_without_a_flush(client: ClientUnderTest) -> None:
     with ScriptedSidecar(obliging) as sidecar:
-        async with connect(sidecar.address) as publisher:
-            publisher.publish(b"a")
-            await until(lambda: publisher.stats.acknowledged == 1)
-            publisher.publish(b"b")
-            await until(lambda: publisher.stats.acknowledged == 2)
+        async with client.connect(sidecar.address) as publisher:
+            await publisher.publish(b"a")
+            await until_stats(publisher, lambda stats: stats.acknowledged == 1)
+            await publisher.publish(b"b")
+            await until_stats(publisher, lambda stats: stats.acknowledged == 2)
 
 
 @in_loop
-async def test_a_unix_socket_works_as_well(tmp_path: Path) -> None:
+async def test_a_unix_socket_works_as_well(client: ClientUnderTest, tmp_path: Path) -> None:
     sidecar = ScriptedSidecar(obliging)
     sidecar.start(f"unix://{tmp_path}/s.sock")
-    async with connect(sidecar.address) as publisher:
-        publisher.publish(b"a")
+    async with client.connect(sidecar.address) as publisher:
+        await publisher.publish(b"a")
         await publisher.flush(LONG)
     sidecar.stop()
 
 
 @in_loop
-async def test_closing_ends_the_stream_in_good_order() -> None:
+async def test_closing_ends_the_stream_in_good_order(client: ClientUnderTest) -> None:
     ended = threading.Event()
 
     def script(requests: Requests) -> Responses:
@@ -117,18 +119,18 @@ async def test_closing_ends_the_stream_in_good_order() -> None:
         ended.set()
 
     with ScriptedSidecar(script) as sidecar:
-        async with connect(sidecar.address) as publisher:
-            publisher.publish(b"a")
+        async with client.connect(sidecar.address) as publisher:
+            await publisher.publish(b"a")
         assert ended.wait(LONG)
         await publisher.close()
-        assert publisher.publish(b"b") is False
+        assert await publisher.publish(b"b") is False
         await publisher.flush()
 
 
 @in_loop
-async def test_events_wait_for_a_sidecar_that_comes_later(free_address: str) -> None:
-    async with connect(free_address) as publisher:
-        publisher.publish(b"a")
+async def test_events_wait_for_a_sidecar_that_comes_later(client: ClientUnderTest, free_address: str) -> None:
+    async with client.connect(free_address) as publisher:
+        await publisher.publish(b"a")
         with pytest.raises(PublishError, match="1 not acknowledged") as caught:
             await publisher.flush(0.2)
         assert caught.value.unacknowledged == 1
@@ -136,12 +138,12 @@ async def test_events_wait_for_a_sidecar_that_comes_later(free_address: str) -> 
         sidecar = ScriptedSidecar(obliging)
         sidecar.start(free_address)
         await publisher.flush(LONG)
-        assert publisher.stats == Stats(accepted=1, acknowledged=1, published=1)
+        assert await publisher.stats() == Stats(accepted=1, acknowledged=1, published=1)
     sidecar.stop()
 
 
 @in_loop
-async def test_what_is_not_acknowledged_is_sent_again_byte_for_byte() -> None:
+async def test_what_is_not_acknowledged_is_sent_again_byte_for_byte(client: ClientUnderTest) -> None:
     def lost(requests: Requests) -> Responses:
         yield opened(next(requests).open.acknowledged_sequence)
         assert [next(requests).batch.sequence for _ in range(3)] == [1, 2, 3]
@@ -149,12 +151,11 @@ async def test_what_is_not_acknowledged_is_sent_again_byte_for_byte() -> None:
         raise Abort(grpc.StatusCode.UNAVAILABLE)
 
     with ScriptedSidecar(lost, obliging) as sidecar:
-        async with connect(sidecar.address, batch_events=2, stream_id="s") as publisher:
-            for event in (b"a", b"b", b"c", b"d", {"e": 1}):
-                publisher.publish(event)
+        async with client.connect(sidecar.address, batch_events=2, stream_id="s") as publisher:
+            await publisher.publish_all([b"a", b"b", b"c", b"d", {"e": 1}])
             await publisher.flush(LONG)
-            assert publisher.stats.reconnects == 1
-            assert publisher.stats.acknowledged == 5
+            assert (await publisher.stats()).reconnects == 1
+            assert (await publisher.stats()).acknowledged == 5
         first, second = sidecar.received
     assert second[1:] == first[2:4]
     before, after = (PublishRequest.FromString(requests[0]).open for requests in (first, second))
@@ -163,7 +164,9 @@ async def test_what_is_not_acknowledged_is_sent_again_byte_for_byte() -> None:
 
 
 @in_loop
-async def test_what_was_done_before_the_connection_was_lost_is_not_sent_again() -> None:
+async def test_what_was_done_before_the_connection_was_lost_is_not_sent_again(
+    client: ClientUnderTest,
+) -> None:
     def lost(requests: Requests) -> Responses:
         yield opened()
         for _ in range(4):
@@ -175,20 +178,20 @@ async def test_what_was_done_before_the_connection_was_lost_is_not_sent_again() 
         yield opened(2, outcome=Outcome(published=1, filtered=2, failures=[rejected(3)]))
         assert next(requests).batch.sequence == 3
         yield acknowledged(3, Outcome(published=1))
+        next(requests, None)
 
     with ScriptedSidecar(lost, resumed) as sidecar:
-        async with connect(sidecar.address, batch_events=2) as publisher:
-            for event in (b"a", b"b", b"c", b"d", b"e"):
-                publisher.publish(event)
+        async with client.connect(sidecar.address, batch_events=2) as publisher:
+            await publisher.publish_all([b"a", b"b", b"c", b"d", b"e"])
             with pytest.raises(PublishError) as caught:
                 await publisher.flush(LONG)
             assert caught.value.failures == (Failure(3, "rejected", "bad"),)
-            stats = publisher.stats
+            stats = await publisher.stats()
         assert (stats.acknowledged, stats.published, stats.filtered, stats.rejected) == (5, 2, 2, 1)
 
 
 @in_loop
-async def test_numbers_go_on_after_the_one_that_the_sidecar_names() -> None:
+async def test_numbers_go_on_after_the_one_that_the_sidecar_names(client: ClientUnderTest) -> None:
     def script(requests: Requests) -> Responses:
         next(requests)
         yield opened(41)
@@ -196,15 +199,15 @@ async def test_numbers_go_on_after_the_one_that_the_sidecar_names() -> None:
             yield acknowledged(request.batch.sequence)
 
     with ScriptedSidecar(script) as sidecar:
-        async with connect(sidecar.address) as publisher:
+        async with client.connect(sidecar.address) as publisher:
             await until(lambda: sidecar.received)
-            publisher.publish(b"a")
+            await publisher.publish(b"a")
             await publisher.flush(LONG)
         assert [(batch.sequence, batch.first_position) for batch in sidecar.batches()] == [(42, 0)]
 
 
 @in_loop
-async def test_a_killed_sidecar_that_comes_back_gets_the_rest() -> None:
+async def test_a_killed_sidecar_that_comes_back_gets_the_rest(client: ClientUnderTest) -> None:
     hold = threading.Event()
 
     def slow(requests: Requests) -> Responses:
@@ -215,17 +218,17 @@ async def test_a_killed_sidecar_that_comes_back_gets_the_rest() -> None:
 
     sidecar = ScriptedSidecar(slow, obliging)
     sidecar.start("127.0.0.1:0")
-    async with connect(sidecar.address, batch_events=1) as publisher:
-        publisher.publish(b"a")
+    async with client.connect(sidecar.address, batch_events=1) as publisher:
+        await publisher.publish(b"a")
         await publisher.flush(LONG)
-        publisher.publish(b"b")
+        await publisher.publish(b"b")
         hold.set()
         await asyncio.to_thread(sidecar.stop)
-        publisher.publish(b"c")
-        await until(lambda: "UNAVAILABLE" in publisher._session._connection.trouble)
+        await publisher.publish(b"c")
+        await until_inside(publisher, lambda inside: "UNAVAILABLE" in inside.trouble)
         sidecar.start(sidecar.address)
         await publisher.flush(LONG)
-        assert publisher.stats.acknowledged == 3
+        assert (await publisher.stats()).acknowledged == 3
     sidecar.stop()
     assert [request.batch.envelopes[0] for request in sidecar.requests(1)[1:]] == [b"b", b"c"]
 
@@ -235,7 +238,9 @@ async def test_a_killed_sidecar_that_comes_back_gets_the_rest() -> None:
     ["RESOURCE_EXHAUSTED", "UNAVAILABLE", "ABORTED", "INTERNAL", "UNKNOWN", "CANCELLED", "DEADLINE_EXCEEDED"],
 )
 @pytest.mark.parametrize("is_open", [True, False])
-def test_after_a_passing_error_the_stream_is_resumed(code: str, is_open: bool) -> None:
+def test_after_a_passing_error_the_stream_is_resumed(
+    client: ClientUnderTest, code: str, is_open: bool
+) -> None:
     def cut_off(requests: Requests) -> Responses:
         next(requests)
         if is_open:
@@ -246,11 +251,11 @@ def test_after_a_passing_error_the_stream_is_resumed(code: str, is_open: bool) -
     @in_loop
     async def run() -> None:
         with ScriptedSidecar(cut_off, cut_off, obliging) as sidecar:
-            async with connect(sidecar.address) as publisher:
-                publisher.publish(b"a")
+            async with client.connect(sidecar.address) as publisher:
+                await publisher.publish(b"a")
                 await publisher.flush(LONG)
-                assert publisher.stats.acknowledged == 1
-                assert publisher.stats.reconnects == (2 if is_open else 0)
+                assert (await publisher.stats()).acknowledged == 1
+                assert (await publisher.stats()).reconnects == (2 if is_open else 0)
             assert len(sidecar.received) == 3
 
     run()
@@ -261,7 +266,7 @@ def test_after_a_passing_error_the_stream_is_resumed(code: str, is_open: bool) -
     ["INVALID_ARGUMENT", "UNIMPLEMENTED", "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION"],
 )
 @pytest.mark.parametrize("is_open", [True, False])
-def test_a_refused_stream_is_not_tried_again(code: str, is_open: bool) -> None:
+def test_a_refused_stream_is_not_tried_again(client: ClientUnderTest, code: str, is_open: bool) -> None:
     def refuse(requests: Requests) -> Responses:
         next(requests)
         if is_open:
@@ -271,24 +276,26 @@ def test_a_refused_stream_is_not_tried_again(code: str, is_open: bool) -> None:
 
     @in_loop
     async def run() -> None:
+        on_drop = Told()
         with ScriptedSidecar(refuse) as sidecar:
             with pytest.raises(PublishError, match=f"1 not acknowledged. {code}: no such thing"):
-                async with connect(sidecar.address) as publisher:
-                    publisher.publish(b"a")
+                async with client.connect(sidecar.address, on_drop=on_drop) as publisher:
+                    await publisher.publish(b"a")
                     with pytest.raises(PublishError) as caught:
                         await publisher.flush(LONG)
                     assert caught.value.reason == f"{code}: no such thing"
-                    assert publisher.publish(b"b") is False
-                    assert publisher.stats.dropped == 1
+                    assert await publisher.publish(b"b") is False
+                    assert (await publisher.stats()).dropped == 1
                     with pytest.raises(PublishError, match="1 not acknowledged, 1 dropped"):
                         await publisher.flush(LONG)
             assert len(sidecar.received) == 1
+            assert on_drop.told == [(1, f"{code}: no such thing")]
 
     run()
 
 
 @in_loop
-async def test_an_answer_that_cannot_be_read_is_a_lost_connection() -> None:
+async def test_an_answer_that_cannot_be_read_is_a_lost_connection(client: ClientUnderTest) -> None:
     class Garbage:
         def SerializeToString(self) -> bytes:  # noqa: N802
             return b"\xff\xff"
@@ -298,13 +305,13 @@ async def test_an_answer_that_cannot_be_read_is_a_lost_connection() -> None:
         yield Garbage()
 
     with ScriptedSidecar(script, obliging) as sidecar:  # type: ignore[arg-type]
-        async with connect(sidecar.address) as publisher:
-            publisher.publish(b"a")
+        async with client.connect(sidecar.address) as publisher:
+            await publisher.publish(b"a")
             await publisher.flush(LONG)
 
 
 @in_loop
-async def test_a_stream_that_the_sidecar_ends_is_resumed() -> None:
+async def test_a_stream_that_the_sidecar_ends_is_resumed(client: ClientUnderTest) -> None:
     def brief(requests: Requests) -> Responses:
         next(requests)
         yield opened()
@@ -314,30 +321,82 @@ async def test_a_stream_that_the_sidecar_ends_is_resumed() -> None:
         yield from ()
 
     with ScriptedSidecar(brief, silent, obliging) as sidecar:
-        async with connect(sidecar.address) as publisher:
-            publisher.publish(b"a")
+        async with client.connect(sidecar.address) as publisher:
+            await publisher.publish(b"a")
             await publisher.flush(LONG)
 
 
 @in_loop
-async def test_a_sidecar_that_does_not_open_the_stream_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("bronze_client.connection.OPEN_SECONDS", 0.1)
+async def test_a_sidecar_that_stops_in_good_order_is_left_and_found_again(client: ClientUnderTest) -> None:
+    go_on = threading.Event()
 
+    def stopping(requests: Requests) -> Responses:
+        next(requests)
+        yield opened()
+        sequence = next(requests).batch.sequence
+        go_on.wait()
+        yield acknowledged(sequence)
+
+    sidecar = ScriptedSidecar(stopping, obliging)
+    sidecar.start("127.0.0.1:0")
+    async with client.connect(sidecar.address) as publisher:
+        await publisher.publish(b"a")
+        await until_inside(publisher, lambda inside: inside.sent)
+        stopped = sidecar._server.stop(LONG)
+        go_on.set()
+        await publisher.flush(LONG)
+        await asyncio.to_thread(stopped.wait)
+        sidecar.start(sidecar.address)
+        await publisher.publish(b"b")
+        await publisher.flush(LONG)
+        assert (await publisher.stats()).reconnects == 1
+    sidecar.stop()
+    assert [list(batch.envelopes) for batch in sidecar.batches()] == [[b"a"], [b"b"]]
+
+
+@in_loop
+async def test_what_does_not_speak_grpc_is_tried_again(client: ClientUnderTest, free_address: str) -> None:
+    host, port = free_address.split(":")
+    heard: list[bytes] = []
+
+    class Babbler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(ConnectionError):
+                self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\nWhat?")
+                heard.append(self.request.recv(3))
+
+    class Server(socketserver.TCPServer):
+        allow_reuse_address = True  # the sidecar comes to the same one
+
+    async with client.connect(free_address) as publisher:
+        with Server((host, int(port)), Babbler) as babbler:
+            threading.Thread(target=babbler.serve_forever, args=[0.01]).start()
+            await publisher.publish(b"a")
+            with pytest.raises(PublishError, match="1 not acknowledged"):
+                await publisher.flush(0.2)
+            await until(lambda: len(heard) > 1)
+            await asyncio.to_thread(babbler.shutdown)
+        sidecar = ScriptedSidecar(obliging)
+        sidecar.start(free_address)
+        await publisher.flush(LONG)
+    sidecar.stop()
+
+
+@in_loop
+async def test_a_sidecar_that_does_not_open_the_stream_is_tried_again(client: ClientUnderTest) -> None:
     def mute(requests: Requests) -> Responses:
         next(requests)
         sidecar.release.wait()
         yield from ()
 
-    with ScriptedSidecar(mute, obliging) as sidecar:
-        async with connect(sidecar.address) as publisher:
-            publisher.publish(b"a")
+    with client.timing(open=0.1), ScriptedSidecar(mute, obliging) as sidecar:
+        async with client.connect(sidecar.address) as publisher:
+            await publisher.publish(b"a")
             await publisher.flush(LONG)
 
 
 @in_loop
-async def test_credits_for_events_are_never_exceeded() -> None:
+async def test_credits_for_events_are_never_exceeded(client: ClientUnderTest) -> None:
     sizes = []
 
     def stingy(requests: Requests) -> Responses:
@@ -348,16 +407,15 @@ async def test_credits_for_events_are_never_exceeded() -> None:
             yield acknowledged(request.batch.sequence)
 
     with ScriptedSidecar(stingy) as sidecar:
-        async with connect(sidecar.address, batch_events=8) as publisher:
-            for _ in range(16):
-                publisher.publish(b"a")
+        async with client.connect(sidecar.address, batch_events=8) as publisher:
+            await publisher.publish_all([b"a"] * 16)
             await publisher.flush(LONG)
         assert [batch.first_position for batch in sidecar.batches()] == [0, 3, 6, 8, 11, 14]
     assert sizes == [3, 3, 2, 3, 3, 2]
 
 
 @in_loop
-async def test_credits_bound_what_is_on_its_way_together() -> None:
+async def test_credits_bound_what_is_on_its_way_together(client: ClientUnderTest) -> None:
     allowed = threading.Semaphore(0)
 
     def slow(requests: Requests) -> Responses:
@@ -368,21 +426,21 @@ async def test_credits_bound_what_is_on_its_way_together() -> None:
             yield acknowledged(request.batch.sequence)
 
     with ScriptedSidecar(slow) as sidecar:
-        async with connect(sidecar.address, batch_events=2) as publisher:
-            for _ in range(10):
-                publisher.publish(b"a")
-            window = publisher._session._window
-            await until(lambda: window._sent == 2)
-            while publisher.stats.acknowledged < 10:
-                before = publisher.stats.acknowledged
+        async with client.connect(sidecar.address, batch_events=2) as publisher:
+            await publisher.publish_all([b"a"] * 10)
+            await until_inside(publisher, lambda inside: inside.sent == 2)
+            while (await publisher.stats()).acknowledged < 10:
+                before = (await publisher.stats()).acknowledged
                 allowed.release()
-                await until(lambda before=before: publisher.stats.acknowledged > before)  # type: ignore[misc]
-                assert window._sent_events <= 5
+                await until_stats(publisher, lambda stats, before=before: stats.acknowledged > before)  # type: ignore[misc]
+                assert (await publisher.inside()).sent_events <= 5
             await publisher.flush(LONG)
 
 
 @in_loop
-async def test_credits_for_bytes_are_never_exceeded_and_too_large_events_are_dropped() -> None:
+async def test_credits_for_bytes_are_never_exceeded_and_too_large_events_are_dropped(
+    client: ClientUnderTest,
+) -> None:
     def stingy(requests: Requests) -> Responses:
         next(requests)
         yield opened(size=10)
@@ -390,15 +448,14 @@ async def test_credits_for_bytes_are_never_exceeded_and_too_large_events_are_dro
             yield acknowledged(request.batch.sequence)
 
     with ScriptedSidecar(stingy) as sidecar:
-        async with connect(sidecar.address) as publisher:
-            for event in (b"aaaaaa", b"bbbb", b"ccccccccccc", b"d", b"eeeeeeeeee"):
-                publisher.publish(event)
+        async with client.connect(sidecar.address) as publisher:
+            await publisher.publish_all([b"aaaaaa", b"bbbb", b"ccccccccccc", b"d", b"eeeeeeeeee"])
             with pytest.raises(PublishError) as caught:
                 await publisher.flush(LONG)
             assert (caught.value.unacknowledged, caught.value.dropped) == (0, 1)
             assert caught.value.reason == "The sidecar takes no event so large."
             with pytest.raises(ValueError, match="The event has 11 bytes; at most 10 can be sent"):
-                publisher.publish(b"f" * 11)
+                await publisher.publish(b"f" * 11)
         assert [(batch.first_position, list(batch.envelopes)) for batch in sidecar.batches()] == [
             (0, [b"aaaaaa", b"bbbb"]),
             (3, [b"d"]),
@@ -407,7 +464,7 @@ async def test_credits_for_bytes_are_never_exceeded_and_too_large_events_are_dro
 
 
 @in_loop
-async def test_credits_can_be_taken_away_and_given_again() -> None:
+async def test_credits_can_be_taken_away_and_given_again(client: ClientUnderTest) -> None:
     go_on = threading.Event()
 
     def pausing(requests: Requests) -> Responses:
@@ -419,8 +476,9 @@ async def test_credits_can_be_taken_away_and_given_again() -> None:
             yield acknowledged(request.batch.sequence)
 
     with ScriptedSidecar(pausing) as sidecar:
-        async with connect(sidecar.address) as publisher:
-            publisher.publish(b"a")
+        async with client.connect(sidecar.address) as publisher:
+            await until_inside(publisher, lambda inside: inside.is_open)
+            await publisher.publish(b"a")
             with pytest.raises(PublishError, match="The sidecar has not acknowledged them yet"):
                 await publisher.flush(0.1)
             assert len(sidecar.received[0]) == 1
@@ -429,7 +487,7 @@ async def test_credits_can_be_taken_away_and_given_again() -> None:
 
 
 @in_loop
-async def test_a_numbered_batch_goes_alone_when_the_credits_have_shrunk() -> None:
+async def test_a_numbered_batch_goes_alone_when_the_credits_have_shrunk(client: ClientUnderTest) -> None:
     def lost(requests: Requests) -> Responses:
         next(requests)
         yield opened()
@@ -443,15 +501,14 @@ async def test_a_numbered_batch_goes_alone_when_the_credits_have_shrunk() -> Non
             yield acknowledged(request.batch.sequence)
 
     with ScriptedSidecar(lost, stingy) as sidecar:
-        async with connect(sidecar.address) as publisher:
-            publisher.publish(b"a")
-            publisher.publish(b"b")
+        async with client.connect(sidecar.address) as publisher:
+            await publisher.publish_all([b"a", b"b"])
             await publisher.flush(LONG)
         assert sidecar.received[0][1] == sidecar.received[1][1]
 
 
 @in_loop
-async def test_only_so_many_batches_are_in_flight() -> None:
+async def test_only_so_many_batches_are_in_flight(client: ClientUnderTest) -> None:
     go_on = threading.Event()
 
     def slow(requests: Requests) -> Responses:
@@ -465,61 +522,62 @@ async def test_only_so_many_batches_are_in_flight() -> None:
             yield acknowledged(request.batch.sequence)
 
     with ScriptedSidecar(slow) as sidecar:
-        async with connect(sidecar.address, batch_events=1, max_batches_in_flight=2) as publisher:
-            for _ in range(5):
-                publisher.publish(b"a")
+        async with client.connect(sidecar.address, batch_events=1, max_batches_in_flight=2) as publisher:
+            await publisher.publish_all([b"a"] * 5)
+            await until_inside(publisher, lambda inside: inside.sent)
             with pytest.raises(PublishError):
                 await publisher.flush(0.1)
-            assert publisher._session._window._sent == 2
+            assert (await publisher.inside()).sent == 2
             go_on.set()
             await publisher.flush(LONG)
 
 
 @in_loop
-async def test_a_frozen_sidecar_costs_events_but_no_time_and_no_memory() -> None:
-    told: list[tuple[int, str]] = []
+async def test_a_frozen_sidecar_costs_events_but_no_time_and_no_memory(client: ClientUnderTest) -> None:
+    on_drop = Told()
     with ScriptedSidecar(frozen, obliging) as sidecar:
-        async with connect(
+        async with client.connect(
             sidecar.address,
             batch_events=10,
             buffer_events=50,
             max_batches_in_flight=2,
-            on_drop=lambda number, reason: told.append((number, reason)),
+            on_drop=on_drop,
         ) as publisher:
-            await until(lambda: publisher._session._connection.is_open)
-            assert [publisher.publish(b"a") for _ in range(1000)] == [True] * 50 + [False] * 950
-            stats = publisher.stats
+            await until_inside(publisher, lambda inside: inside.is_open)
+            assert await publisher.publish_all([b"a"] * 1000) == [True] * 50 + [False] * 950
+            stats = await publisher.stats()
             assert (stats.buffered_events, stats.buffered_bytes, stats.dropped) == (50, 50, 950)
             sidecar.release.set()
             with pytest.raises(PublishError) as caught:
                 await publisher.flush(LONG)
             assert (caught.value.unacknowledged, caught.value.dropped) == (0, 950)
-            assert publisher.publish(b"b")
+            assert await publisher.publish(b"b")
             await publisher.flush(LONG)
-        assert told == [(950, "The buffer is full.")]
+        assert on_drop.told == [(950, "The buffer is full.")]
         last = sidecar.batches()[-1]
         assert (last.first_position, list(last.envelopes)) == (1000, [b"b"])
 
 
 @in_loop
-async def test_without_a_sidecar_publishing_returns_and_closing_tells(free_address: str) -> None:
+async def test_without_a_sidecar_publishing_returns_and_closing_tells(
+    client: ClientUnderTest, free_address: str
+) -> None:
     with pytest.raises(PublishError) as caught:
-        async with connect(free_address, buffer_events=10, close_timeout=0.2) as publisher:
-            for _ in range(100):
-                publisher.publish(b"a")
+        async with client.connect(free_address, buffer_events=10, close_timeout=0.2) as publisher:
+            await publisher.publish_all([b"a"] * 100)
     assert (caught.value.unacknowledged, caught.value.dropped) == (10, 90)
     assert "UNAVAILABLE" in caught.value.reason
 
 
 @in_loop
-async def test_the_oldest_are_dropped_but_never_those_on_their_way() -> None:
+async def test_the_oldest_are_dropped_but_never_those_on_their_way(client: ClientUnderTest) -> None:
     with ScriptedSidecar(frozen, obliging) as sidecar:
-        async with connect(
+        async with client.connect(
             sidecar.address, batch_events=1, buffer_events=3, max_batches_in_flight=1, on_full="drop_oldest"
         ) as publisher:
-            publisher.publish(b"a")
-            await until(lambda: publisher._session._window._sent)
-            assert [publisher.publish(event) for event in (b"b", b"c", b"d", b"e")] == [True] * 4
+            await publisher.publish(b"a")
+            await until_inside(publisher, lambda inside: inside.sent)
+            assert await publisher.publish_all([b"b", b"c", b"d", b"e"]) == [True] * 4
             sidecar.release.set()
             with pytest.raises(PublishError, match=r"2 dropped\. The buffer is full"):
                 await publisher.flush(LONG)
@@ -528,29 +586,23 @@ async def test_the_oldest_are_dropped_but_never_those_on_their_way() -> None:
 
 
 @in_loop
-async def test_drops_are_reported_together(monkeypatch: pytest.MonkeyPatch, free_address: str) -> None:
-    monkeypatch.setattr("bronze_client.session.REPORT_SECONDS", 3600.0)
-    told: list[int] = []
-
-    def on_drop(number: int, reason: str) -> None:
-        told.append(number)
-        raise RuntimeError(reason)
-
-    with pytest.raises(PublishError):
-        async with connect(free_address, buffer_events=1, on_drop=on_drop, close_timeout=0) as publisher:
-            for _ in range(4):
-                publisher.publish(b"a")
-            await until(lambda: told)
-            for _ in range(5):
-                publisher.publish(b"a")
+async def test_drops_are_reported_together(client: ClientUnderTest, free_address: str) -> None:
+    on_drop = Told(fails=True)
+    with client.timing(report=3600.0), pytest.raises(PublishError):
+        async with client.connect(
+            free_address, buffer_events=1, on_drop=on_drop, close_timeout=0
+        ) as publisher:
+            await publisher.publish_all([b"a"] * 4)
+            await until(lambda: on_drop.told)
+            await publisher.publish_all([b"a"] * 5)
             await asyncio.sleep(0)
-            assert told == [3]
+            assert on_drop.told == [(3, "The buffer is full.")]
     # What was held back is told in the end.
-    assert told == [3, 5]
+    assert on_drop.told == [(3, "The buffer is full."), (5, "The buffer is full.")]
 
 
 @in_loop
-async def test_drops_and_failures_are_logged_if_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
+async def test_drops_and_failures_are_logged_if_nobody_listens(client: ClientUnderTest) -> None:
     def script(requests: Requests) -> Responses:
         next(requests)
         yield opened()
@@ -558,15 +610,15 @@ async def test_drops_and_failures_are_logged_if_nobody_listens(caplog: pytest.Lo
             yield acknowledged(request.batch.sequence, Outcome(failures=[rejected(0, "no type")]))
 
     with ScriptedSidecar(script) as sidecar, pytest.raises(PublishError):
-        async with connect(sidecar.address, buffer_events=1) as publisher:
-            publisher.publish(b"a")
-            publisher.publish(b"b")
-    assert "1 events were dropped: The buffer is full." in caplog.messages
-    assert "1 events failed; the last one: position 0 rejected: no type" in caplog.messages
+        async with client.connect(sidecar.address, buffer_events=1) as publisher:
+            await publisher.publish_all([b"a", b"b"])
+    logged = client.logged()
+    assert "1 events were dropped: The buffer is full." in logged
+    assert "1 events failed; the last one: position 0 rejected: no type" in logged
 
 
 @in_loop
-async def test_failures_are_told_one_by_one_and_kept_up_to_a_limit() -> None:
+async def test_failures_are_told_one_by_one_and_kept_up_to_a_limit(client: ClientUnderTest) -> None:
     def script(requests: Requests) -> Responses:
         next(requests)
         yield opened()
@@ -580,16 +632,10 @@ async def test_failures_are_told_one_by_one_and_kept_up_to_a_limit() -> None:
         yield acknowledged(2, Outcome(published=1))
         next(requests, None)
 
-    told: list[Failure] = []
-
-    def on_failure(failure: Failure) -> None:
-        told.append(failure)
-        raise RuntimeError
-
+    on_failure = Told(fails=True)
     with ScriptedSidecar(script) as sidecar:
-        async with connect(sidecar.address, on_failure=on_failure) as publisher:
-            for _ in range(200):
-                publisher.publish(b"a")
+        async with client.connect(sidecar.address, on_failure=on_failure) as publisher:
+            await publisher.publish_all([b"a"] * 200)
             with pytest.raises(PublishError) as caught:
                 await publisher.flush(LONG)
             assert (caught.value.failed, len(caught.value.failures)) == (150, 100)
@@ -601,116 +647,98 @@ async def test_failures_are_told_one_by_one_and_kept_up_to_a_limit() -> None:
                 "Events were not delivered: 150 failed (first: position 0 rejected: bad)."
             )
             assert str(caught.value.failures[1]) == "position 1.7 failed by nats: bad"
-            assert len(told) == 150
-            publisher.publish(b"b")
+            assert [failure.position for failure in on_failure.told] == list(range(150))
+            await publisher.publish(b"b")
             await publisher.flush(LONG)
-            assert publisher.stats == Stats(
+            assert await publisher.stats() == Stats(
                 accepted=201, acknowledged=201, published=51, rejected=149, failed=1
             )
 
 
 @in_loop
-async def test_an_event_that_is_refused_leaves_a_gap() -> None:
+async def test_an_event_that_is_refused_leaves_a_gap(client: ClientUnderTest) -> None:
     with ScriptedSidecar(obliging) as sidecar:
-        async with connect(sidecar.address, on_full="wait", max_wait=1.0) as publisher:
-            publisher.publish(b"a")
+        async with client.connect(sidecar.address, on_full="wait", max_wait=1.0) as publisher:
+            await publisher.publish(b"a")
             with pytest.raises(TypeError):
-                publisher.publish(None)  # type: ignore[arg-type]
+                await publisher.publish(None)  # type: ignore[arg-type]
             with pytest.raises(ValueError, match="empty"):
                 await publisher.publish_wait("")
             assert await publisher.publish_wait(b"b")
             await publisher.flush(LONG)
-            assert publisher.stats.accepted == 2
+            assert (await publisher.stats()).accepted == 2
         assert [batch.first_position for batch in sidecar.batches()] == [0, 3]
 
 
 @in_loop
-async def test_waiting_for_room_ends_when_there_is_some() -> None:
+async def test_waiting_for_room_ends_when_there_is_some(client: ClientUnderTest) -> None:
     with ScriptedSidecar(obliging) as sidecar:
-        async with connect(
+        async with client.connect(
             sidecar.address, buffer_events=10, batch_events=5, on_full="wait", max_wait=LONG
         ) as publisher:
-            for number in range(200):
-                assert await publisher.publish_wait(b"%d" % number)
+            assert all(await publisher.publish_wait_all([b"%d" % number for number in range(200)]))
             assert all(await asyncio.gather(*(publisher.publish_wait(b"x") for _ in range(50))))
             await publisher.flush(LONG)
-            assert publisher.stats == Stats(accepted=250, acknowledged=250, published=250)
+            assert await publisher.stats() == Stats(accepted=250, acknowledged=250, published=250)
         events = [event for batch in sidecar.batches() for event in batch.envelopes]
     assert events == [b"%d" % number for number in range(200)] + [b"x"] * 50
 
 
 @in_loop
-async def test_waiting_for_room_ends_after_its_limit_or_with_the_stream(free_address: str) -> None:
+async def test_waiting_for_room_ends_after_its_limit_or_with_the_stream(
+    client: ClientUnderTest, free_address: str
+) -> None:
     with pytest.raises(PublishError):
-        async with connect(
+        async with client.connect(
             free_address, buffer_events=1, on_full="wait", max_wait=0.05, close_timeout=0
         ) as publisher:
             assert await publisher.publish_wait(b"a")
             assert not await publisher.publish_wait(b"b")
-            assert not publisher.publish(b"c")
-            assert publisher.stats.dropped == 2
+            assert not await publisher.publish(b"c")
+            assert (await publisher.stats()).dropped == 2
 
     with pytest.raises(PublishError):
-        async with connect(
+        async with client.connect(
             free_address, buffer_events=1, on_full="wait", max_wait=float("inf"), close_timeout=0
         ) as publisher:
-            publisher.publish(b"a")
+            await publisher.publish(b"a")
             waiting = asyncio.create_task(publisher.publish_wait(b"b"))
             await asyncio.sleep(0)
             with pytest.raises(PublishError):
                 await publisher.close()
             assert await waiting is False
-            publisher.publish(b"c")
+            await publisher.publish(b"c")
             raise PublishError(unacknowledged=1, dropped=0, failed=0, failures=(), reason="")
 
 
 @in_loop
-async def test_an_error_in_the_block_is_not_masked_and_events_are_still_sent(free_address: str) -> None:
-    with ScriptedSidecar(obliging) as sidecar:
-        with pytest.raises(KeyError, match="mine"):
-            async with connect(sidecar.address) as publisher:
-                publisher.publish(b"a")
-                raise KeyError("mine")
-        assert publisher.stats.acknowledged == 1
-    with pytest.raises(KeyError, match="mine"):
-        async with connect(free_address, close_timeout=0) as publisher:
-            publisher.publish(b"a")
-            raise KeyError("mine")
+async def test_an_event_that_turns_out_too_large_while_it_waits_is_refused(client: ClientUnderTest) -> None:
+    go_on = threading.Event()
+
+    def stingy(requests: Requests) -> Responses:
+        go_on.wait()
+        next(requests)
+        yield opened(size=10)
+        for request in requests:
+            yield acknowledged(request.batch.sequence)
+
+    with ScriptedSidecar(stingy) as sidecar:
+        async with client.connect(
+            sidecar.address, buffer_events=1, on_full="wait", max_wait=LONG
+        ) as publisher:
+            await publisher.publish(b"a")
+            waiting = asyncio.create_task(publisher.publish_wait(b"b" * 11))
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(ValueError, match="The event has 11 bytes; at most 10 can be sent"):
+                await waiting
+            assert await publisher.publish_wait(b"c")
+            await publisher.flush(LONG)
+        assert [batch.first_position for batch in sidecar.batches()] == [0, 2]
 
 
 @in_loop
-async def test_a_cancelled_producer_leaves_nothing_behind(free_address: str) -> None:
-    is_open = asyncio.Event()
-
-    async def produce() -> None:
-        async with connect(free_address, close_timeout=0) as publisher:
-            publisher.publish(b"a")
-            is_open.set()
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(produce())
-    await is_open.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-@in_loop
-async def test_a_cancelled_flush_or_close_leaves_nothing_behind(free_address: str) -> None:
-    with pytest.raises(PublishError):
-        async with connect(free_address, close_timeout=LONG) as publisher:
-            publisher.publish(b"a")
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await publisher.flush()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await publisher.close()
-            raise PublishError(unacknowledged=1, dropped=0, failed=0, failures=(), reason="")
-
-
-@in_loop
-async def test_many_events_arrive_once_and_in_order_through_lost_connections() -> None:
+async def test_many_events_arrive_once_and_in_order_through_lost_connections(client: ClientUnderTest) -> None:
     def flaky(requests: Requests) -> Responses:
         opening = next(requests).open
         done.append(opening.acknowledged_sequence)
@@ -725,12 +753,13 @@ async def test_many_events_arrive_once_and_in_order_through_lost_connections() -
     batches: dict[int, set[bytes]] = {}
     done: list[int] = []
     with ScriptedSidecar(*[flaky] * 12, obliging) as sidecar:
-        async with connect(sidecar.address, batch_events=20, on_full="wait", max_wait=LONG) as publisher:
-            for number in range(2000):
-                assert await publisher.publish_wait(b"%d" % number)
+        async with client.connect(
+            sidecar.address, batch_events=20, on_full="wait", max_wait=LONG
+        ) as publisher:
+            assert all(await publisher.publish_wait_all([b"%d" % number for number in range(2000)]))
             await publisher.flush(LONG)
-            assert publisher.stats.acknowledged == 2000
-            assert publisher.stats.reconnects == 12
+            assert (await publisher.stats()).acknowledged == 2000
+            assert (await publisher.stats()).reconnects == 12
         seen = {batch.sequence: batch for batch in sidecar.batches()}
     assert all(len(versions) == 1 for versions in batches.values())
     assert sorted(done) == done
@@ -753,7 +782,9 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
 @in_loop
-async def test_tls_with_a_client_certificate(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+async def test_tls_with_a_client_certificate(
+    client: ClientUnderTest, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
     certificate_file, key_file = certificate
     trusted = certificate_file.read_bytes()
     credentials = grpc.ssl_server_credentials(
@@ -761,15 +792,16 @@ async def test_tls_with_a_client_certificate(certificate: tuple[Path, Path], tmp
     )
     sidecar = ScriptedSidecar(obliging)
     sidecar.start("127.0.0.1:0", credentials)
-    async with connect(
-        sidecar.address, tls_ca_file=certificate_file, tls_cert_file=certificate_file, tls_key_file=key_file
+    address = sidecar.address.replace("127.0.0.1", "localhost")
+    async with client.connect(
+        address, tls_ca_file=certificate_file, tls_cert_file=certificate_file, tls_key_file=key_file
     ) as publisher:
-        publisher.publish(b"a")
+        await publisher.publish(b"a")
         await publisher.flush(LONG)
     with pytest.raises(PublishError, match="UNAVAILABLE"):
-        async with connect(sidecar.address, tls_ca_file=certificate_file, close_timeout=0.5) as publisher:
-            publisher.publish(b"a")
+        async with client.connect(address, tls_ca_file=certificate_file, close_timeout=0.5) as publisher:
+            await publisher.publish(b"a")
     with pytest.raises(FileNotFoundError):
-        async with connect(sidecar.address, tls_ca_file=tmp_path / "none.pem"):
+        async with client.connect(address, tls_ca_file=tmp_path / "none.pem"):
             pass
     sidecar.stop()

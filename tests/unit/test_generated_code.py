@@ -175,8 +175,8 @@ def test_the_wheel_alone_needs_only_grpc_and_protobuf(metadata):
     assert [text for text in requirements if ";" in text and "extra ==" not in text] == []
 
 
-def test_the_wheel_has_the_extras_server_spark_and_dev(metadata):
-    assert sorted(metadata.get_all("Provides-Extra")) == ["dev", "server", "spark"]
+def test_the_wheel_has_its_extras(metadata):
+    assert sorted(metadata.get_all("Provides-Extra")) == ["chart", "dev", "server", "spark"]
 
 
 # Helpers

@@ -1,0 +1,289 @@
+/** Events that wait to be sent: bounded, cut into batches, each under its position in the stream. */
+import { type Item, splitLines } from './encoding.js';
+import type { Settings } from './options.js';
+import { Queue } from './queue.js';
+
+/** Events of one kind under contiguous positions, not sent yet. */
+export class Batch {
+  items: Item[] = [];
+  /** Events of all items. */
+  count = 0;
+  size = 0;
+
+  constructor(
+    public firstPosition: number,
+    public isJson: boolean,
+  ) {}
+
+  push(item: Item): void {
+    this.items.push(item);
+    this.count += item.count;
+    this.size += item.size;
+  }
+
+  /** Takes the first items off, as a batch of their own. */
+  cut(items: number): Batch {
+    const part = new Batch(this.firstPosition, this.isJson);
+    for (const item of this.items.splice(0, items)) part.push(item);
+    this.firstPosition += part.count;
+    this.count -= part.count;
+    this.size -= part.size;
+    return part;
+  }
+
+  /** Returns how many of the first items are within the limits. */
+  countWithin(events: number, size: number): number {
+    let [leftEvents, leftSize] = [events, size];
+    const tooMuch = this.items.findIndex((item) => {
+      leftEvents -= item.count;
+      leftSize -= item.size;
+      return leftEvents < 0 || leftSize < 0;
+    });
+    return tooMuch < 0 ? this.items.length : tooMuch;
+  }
+}
+
+/** How many events were dropped, and why the last of them was. */
+export class Drops {
+  total = 0;
+  unreported = 0;
+  reason = '';
+  private sinceFlush = 0;
+
+  add(count: number, reason: string): void {
+    this.total += count;
+    this.sinceFlush += count;
+    this.unreported += count;
+    this.reason = reason;
+  }
+
+  /** Returns what nobody was told yet; from now on it is told. */
+  takeUnreported(): number {
+    const count = this.unreported;
+    this.unreported = 0;
+    return count;
+  }
+
+  takeSinceFlush(): number {
+    const count = this.sinceFlush;
+    this.sinceFlush = 0;
+    return count;
+  }
+}
+
+/** Whom a buffer tells of its changes. */
+export interface BufferOwner {
+  /** There is something to do: a batch is full, the first event of one has come, or events were dropped. */
+  wake(): void;
+  /** Waiting for room may have come to an end. */
+  onRoom(): void;
+}
+
+/**
+ * Takes events at the cost of appending to an array, and gives them away in batches.
+ *
+ * It also counts what was given away until that is released, so its limits hold for both together.
+ */
+export class EventBuffer {
+  /** Of the next event. */
+  position = 0;
+  /** Held here or given away and not released. */
+  events = 0;
+  bytes = 0;
+  /** Why nothing is accepted any more. */
+  refusal = '';
+  /** Whether somebody will call `markDue` soon. */
+  isTimed = false;
+  readonly drops = new Drops();
+
+  private readonly full = new Queue<Batch>();
+  private open = new Batch(0, false);
+  private isDue = false;
+  private skipped = 0;
+  private largestEvent: number;
+
+  constructor(
+    private readonly settings: Settings,
+    private readonly owner: BufferOwner,
+  ) {
+    this.largestEvent = settings.bufferBytes;
+  }
+
+  /**
+   * Takes an item under the next positions, or drops it and returns false.
+   *
+   * Throws a RangeError for one that is too large to be ever sent. The positions are used up in any case.
+   */
+  add(item: Item): boolean {
+    if (!this.mayEverFit(item)) {
+      this.skip(item.count);
+      throw new RangeError(this.tooLarge(item));
+    }
+    if (this.lacksRoom(item) && !this.makeRoom(item)) {
+      this.skip(item.count);
+      this.drop(item.count, this.refusal || 'The buffer is full.');
+      return false;
+    }
+    if (this.open.isJson !== item.isJson) {
+      this.closeBatch();
+      this.open.isJson = item.isJson;
+    }
+    this.open.push(item);
+    this.position += item.count;
+    this.events += item.count;
+    this.bytes += item.size;
+    if (this.open.count >= this.settings.batchEvents || this.open.size >= this.settings.batchBytes) {
+      this.closeBatch();
+      this.owner.wake();
+    } else if (!this.isTimed) {
+      this.isTimed = true;
+      this.owner.wake();
+    }
+    return true;
+  }
+
+  /** Uses up positions without an event. */
+  skip(count: number): void {
+    this.closeBatch();
+    this.skipped += count;
+    this.position += count;
+    this.open.firstPosition = this.position;
+  }
+
+  /** Whether there is no room for an item, but may be later. */
+  isWorthWaiting(item: Item): boolean {
+    return this.lacksRoom(item) && this.mayEverFit(item) && !this.refusal;
+  }
+
+  /**
+   * Gives away the oldest batch that is full or due, if it is within the limits. If it is not, with `mayCut`,
+   * gives away the part of it that is. An event that is larger than any limit so far is dropped.
+   */
+  take(events: number, size: number, mayCut: boolean): Batch | undefined {
+    for (;;) {
+      const batch = this.oldest();
+      if (!batch) return undefined;
+      if (batch.count <= events && batch.size <= size) return this.full.shift();
+      if (!mayCut || events < 1 || size < 1) return undefined;
+      const whole = batch.countWithin(events, size);
+      if (whole) return batch.cut(whole);
+      if (!this.breakUpFirst(batch)) return undefined;
+    }
+  }
+
+  /** Makes room: this much of what was given away is done. */
+  release(events: number, size: number): void {
+    this.events -= events;
+    this.bytes -= size;
+    this.owner.onRoom();
+  }
+
+  /** Lets the batch that is being filled be taken as it is. */
+  markDue(): void {
+    this.isTimed = false;
+    this.isDue = this.open.count > 0;
+  }
+
+  /** Refuses larger events from now on, for they can never be sent. */
+  limitEvent(size: number): void {
+    this.largestEvent = Math.min(this.settings.bufferBytes, size);
+  }
+
+  /** Accepts nothing from now on; what is here stays. */
+  refuse(reason: string): void {
+    this.refusal ||= reason;
+    this.owner.onRoom();
+  }
+
+  /** Events that were taken. */
+  get accepted(): number {
+    return this.position - this.skipped;
+  }
+
+  /** Whether there is something to take. */
+  get hasBatch(): boolean {
+    return this.full.length > 0 || this.isDue;
+  }
+
+  /** Of the events that are here; of the next event if there are none. */
+  get oldestPosition(): number {
+    return (this.full.first ?? this.open).firstPosition;
+  }
+
+  /** Makes progress with an item that does not fit: true if it is now in pieces, or gone. */
+  private breakUpFirst(batch: Batch): boolean {
+    const first = batch.items[0];
+    if (!first) return false;
+    if (first.count > 1) {
+      const lines = splitLines(first);
+      if (lines.length) batch.items = [...lines, ...batch.items.slice(1)];
+      else this.giveUp(batch.cut(1), 'A block has not as many lines as was said.');
+    } else if (first.size > this.largestEvent) {
+      this.giveUp(batch.cut(1), 'The sidecar takes no event so large.');
+    } else {
+      return false;
+    }
+    if (!batch.count) this.full.shift();
+    return true;
+  }
+
+  private mayEverFit(item: Item): boolean {
+    // A block can be cut into its lines, so only the buffer limits it.
+    const largest = item.count > 1 ? this.settings.bufferBytes : this.largestEvent;
+    return item.size <= largest && item.count <= this.settings.bufferEvents;
+  }
+
+  private tooLarge(item: Item): string {
+    if (item.count === 1) {
+      return `The event has ${item.size} bytes; at most ${this.largestEvent} can be sent.`;
+    }
+    const { bufferEvents, bufferBytes } = this.settings;
+    return (
+      `The block has ${item.count} events and ${item.size} bytes; ` +
+      `the buffer holds ${bufferEvents} and ${bufferBytes}.`
+    );
+  }
+
+  private closeBatch(): void {
+    if (this.open.count) {
+      this.full.push(this.open);
+      this.open = new Batch(this.position, this.open.isJson);
+      this.isDue = false;
+    }
+  }
+
+  private oldest(): Batch | undefined {
+    if (!this.full.length && this.isDue) this.closeBatch();
+    return this.full.first;
+  }
+
+  private lacksRoom(item: Item): boolean {
+    return (
+      this.refusal !== '' ||
+      this.events + item.count > this.settings.bufferEvents ||
+      this.bytes + item.size > this.settings.bufferBytes
+    );
+  }
+
+  private makeRoom(item: Item): boolean {
+    if (this.settings.onFull !== 'dropOldest' || this.refusal) return false;
+    this.closeBatch();
+    while (this.full.first && this.lacksRoom(item)) {
+      const oldest = this.full.shift();
+      if (oldest) this.giveUp(oldest, 'The buffer is full.');
+    }
+    return !this.lacksRoom(item);
+  }
+
+  private giveUp(batch: Batch, reason: string): void {
+    this.events -= batch.count;
+    this.bytes -= batch.size;
+    this.drop(batch.count, reason);
+  }
+
+  private drop(count: number, reason: string): void {
+    const isFirst = !this.drops.unreported;
+    this.drops.add(count, reason);
+    if (isFirst) this.owner.wake();
+  }
+}

@@ -1,0 +1,170 @@
+/** The stream to the sidecar: opened, resumed for as long as it takes, and closed. */
+import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { isEncrypted, type Settings } from './options.js';
+import type { Certificates, Done, Ending, Response, Stream } from './protocol.js';
+import { timing } from './timing.js';
+import type { Window } from './window.js';
+
+/** Whom a connection tells of its changes. */
+export interface ConnectionOwner {
+  onOpen(): void;
+  onLost(reason: string): void;
+  onDone(done: Done): void;
+}
+
+/** Sends what the window offers, and hands what became of it to its owner. */
+export class Connection {
+  isOpen = false;
+  timesOpened = 0;
+  /** Why there is no stream; empty while there is one. */
+  trouble = '';
+
+  private stream: Stream | undefined;
+  private isFinishing = false;
+  private isStopped = false;
+  private isSendScheduled = false;
+  private progressedAt = 0;
+  private resting: { readonly timer: NodeJS.Timeout; readonly end: () => void } | undefined;
+
+  constructor(
+    private readonly settings: Settings,
+    private readonly window: Window,
+    private readonly owner: ConnectionOwner,
+  ) {
+    // Only to tell at once of files that cannot be read.
+    for (const file of isEncrypted(settings) ? files(settings) : []) if (file) readFileSync(file);
+  }
+
+  /** Keeps the stream open until `finish` or `stop`, or until the sidecar refuses it: then returns why. */
+  async run(): Promise<string> {
+    // Loaded here because a client that is switched off must not load gRPC.
+    const protocol = await import('./protocol.js');
+    let attempt = 0;
+    while (!this.isFinishing && !this.isStopped) {
+      const [began, opened] = [performance.now(), this.timesOpened];
+      const ending = await this.holdStream(protocol);
+      if (ending.isFinal) return ending.reason;
+      if (!this.isFinishing) this.noteLoss(ending.reason || 'The sidecar has ended the stream.');
+      // A sidecar that opens the stream only to end it is not asked ever faster.
+      const hasLasted = this.timesOpened > opened && performance.now() - began > timing.longestPause;
+      attempt = hasLasted || this.progressedAt > began ? 0 : attempt + 1;
+      if (!this.isFinishing && !this.isStopped) await this.rest(pause(attempt));
+    }
+    return '';
+  }
+
+  /** There may be something new to send. */
+  work(): void {
+    // An event that waits for the sidecar keeps the process alive; a pause alone does not.
+    this.resting?.timer.ref();
+    if (this.isSendScheduled || !this.isOpen) return;
+    this.isSendScheduled = true;
+    queueMicrotask(() => {
+      this.isSendScheduled = false;
+      this.send();
+    });
+  }
+
+  /** Ends the stream in good order; to be called when everything is acknowledged. */
+  finish(): void {
+    this.isFinishing = true;
+    this.stream?.finish();
+  }
+
+  /** Ends the stream at once. */
+  stop(): void {
+    this.isStopped = true;
+    this.stream?.cancel();
+    this.resting?.end();
+  }
+
+  private async holdStream(protocol: typeof import('./protocol.js')): Promise<Ending> {
+    let timedOut = '';
+    try {
+      const certificates = await readCertificates(this.settings);
+      if (this.isStopped) return { reason: '', isFinal: false };
+      const stream = new protocol.Stream(this.settings.address, certificates, (response) =>
+        this.take(response),
+      );
+      this.stream = stream;
+      const timer = setTimeout(() => {
+        if (this.isOpen) return;
+        timedOut = `The sidecar has not answered within ${timing.open / 1000} s.`;
+        stream.cancel();
+      }, timing.open);
+      stream.send(protocol.encodeOpen(this.settings, this.window.acknowledgedSequence));
+      const ending = await stream.ended;
+      clearTimeout(timer);
+      return timedOut ? { reason: timedOut, isFinal: false } : ending;
+    } catch (error) {
+      return { reason: String(error), isFinal: false };
+    } finally {
+      this.stream = undefined;
+      this.isOpen = false;
+    }
+  }
+
+  private take(response: Response): void {
+    if (!this.isOpen) {
+      if (response.kind !== 'opened') throw new Error('it does not open the stream');
+      this.open(response);
+    } else if (response.kind === 'acknowledged') {
+      this.progressedAt = performance.now();
+      this.window.acknowledge(response.sequence);
+      this.owner.onDone(response.done);
+    } else if (response.kind === 'granted') {
+      this.window.grant(response.credits);
+    }
+    this.work();
+  }
+
+  private open(response: Response & { kind: 'opened' }): void {
+    this.window.open(response.sequence, response.credits);
+    this.isOpen = true;
+    this.timesOpened += 1;
+    this.trouble = '';
+    this.owner.onOpen();
+    this.owner.onDone(response.done);
+  }
+
+  private send(): void {
+    if (!this.isOpen || !this.stream) return;
+    for (let request = this.window.next(); request; request = this.window.next()) this.stream.send(request);
+  }
+
+  private noteLoss(reason: string): void {
+    // Told once for each loss, not for each attempt.
+    const isNew = !this.trouble;
+    this.trouble = reason;
+    if (isNew && !this.isStopped) this.owner.onLost(reason);
+  }
+
+  private rest(milliseconds: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        this.resting = undefined;
+        resolve();
+      };
+      const timer = setTimeout(end, milliseconds);
+      if (!this.window.isHolding) timer.unref();
+      this.resting = { timer, end };
+    });
+  }
+}
+
+function pause(attempt: number): number {
+  return Math.random() * Math.min(timing.longestPause, timing.firstPause * 2 ** Math.min(attempt, 10));
+}
+
+function files({ tlsCaFile, tlsKeyFile, tlsCertFile }: Settings): [string, string, string] {
+  return [tlsCaFile, tlsKeyFile, tlsCertFile];
+}
+
+/** Read anew for every stream, so that certificates can be replaced while the producer runs. */
+async function readCertificates(settings: Settings): Promise<Certificates | undefined> {
+  if (!isEncrypted(settings)) return undefined;
+  const [ca, key, cert] = files(settings).map((file) => (file ? readFile(file) : null));
+  return { ca: (await ca) ?? null, key: (await key) ?? null, cert: (await cert) ?? null };
+}

@@ -1,0 +1,169 @@
+/** What can be chosen about a connection. */
+import { uniqueId } from './identity.js';
+
+export type Origin = 'unspecified' | 'realtime' | 'replay' | 'archive';
+export type OnFull = 'dropNewest' | 'dropOldest' | 'wait';
+
+/** The options of `connect`. */
+export interface Options {
+  /** The producing program with its version, as `name/version`. */
+  readonly source?: string | undefined;
+  /** How the events came to the producer. */
+  readonly origin?: Origin | undefined;
+  /** Names the stream, and so its events. A new unique one by default; `streamIdFor` for a replay. */
+  readonly streamId?: string | undefined;
+  /** The request that the events answer. */
+  readonly requestId?: string | undefined;
+  /** The client session that made the request. */
+  readonly sessionId?: string | undefined;
+  /** Further entries for the meta of every event. */
+  readonly meta?: Readonly<Record<string, string>> | undefined;
+
+  /** A batch is sent when it has so many events, */
+  readonly batchEvents?: number | undefined;
+  /** or so many bytes, */
+  readonly batchBytes?: number | undefined;
+  /** or when its first event has waited for so long. */
+  readonly batchDelayMs?: number | undefined;
+  /** Most batches that are sent and not acknowledged. */
+  readonly maxBatchesInFlight?: number | undefined;
+
+  /** Most events that are held, sent or not, until they are acknowledged. */
+  readonly bufferEvents?: number | undefined;
+  /** Most bytes that are held so. */
+  readonly bufferBytes?: number | undefined;
+  /**
+   * What happens to an event for which there is no room. `dropNewest` drops that event. `dropOldest` drops the
+   * oldest events that were not sent yet, one batch at a time. `wait` lets `publishWait` wait for room for up
+   * to `maxWaitMs`, then drops that event.
+   */
+  readonly onFull?: OnFull | undefined;
+  /** Longest wait for room. */
+  readonly maxWaitMs?: number | undefined;
+  /** How long closing waits for acknowledgements. */
+  readonly closeTimeoutMs?: number | undefined;
+
+  /** Encrypts the connection; a TCP address only. Any of the files below switches it on. */
+  readonly tls?: boolean | undefined;
+  /** Certificates to trust instead of those of Node.js, as PEM. */
+  readonly tlsCaFile?: string | undefined;
+  /** Client certificate as PEM, for mutual TLS. */
+  readonly tlsCertFile?: string | undefined;
+  /** Key of the client certificate, as PEM. */
+  readonly tlsKeyFile?: string | undefined;
+}
+
+const DEFAULTS = {
+  source: '',
+  origin: 'unspecified' as Origin,
+  requestId: '',
+  sessionId: '',
+  batchEvents: 256,
+  batchBytes: 65_536,
+  batchDelayMs: 5,
+  maxBatchesInFlight: 16,
+  bufferEvents: 100_000,
+  bufferBytes: 64 * 1024 * 1024,
+  onFull: 'dropNewest' as OnFull,
+  maxWaitMs: 0,
+  closeTimeoutMs: 5_000,
+  tls: false,
+  tlsCaFile: '',
+  tlsCertFile: '',
+  tlsKeyFile: '',
+};
+
+type Defaulted = { readonly [Name in keyof typeof DEFAULTS]: (typeof DEFAULTS)[Name] };
+
+/** Options with nothing left open. */
+export interface Settings extends Defaulted {
+  /** Empty if publishing is off. */
+  readonly address: string;
+  readonly streamId: string;
+  readonly meta: Readonly<Record<string, string>>;
+  /** Names this run of the producer, so that it can resume after a lost connection. */
+  readonly producerId: string;
+}
+
+const ORIGINS: readonly string[] = ['unspecified', 'realtime', 'replay', 'archive'] satisfies Origin[];
+const ON_FULL: readonly string[] = ['dropNewest', 'dropOldest', 'wait'] satisfies OnFull[];
+const NAMES = new Set([...Object.keys(DEFAULTS), 'streamId', 'meta']);
+const TEXTS = ['source', 'requestId', 'sessionId', 'tlsCaFile', 'tlsCertFile', 'tlsKeyFile'] as const;
+const COUNTS = ['batchEvents', 'batchBytes', 'maxBatchesInFlight', 'bufferEvents', 'bufferBytes'] as const;
+const TIMES = ['batchDelayMs', 'maxWaitMs', 'closeTimeoutMs'] as const;
+
+const STREAM_ID = /^[A-Za-z0-9._-]{1,64}$/;
+const TCP = /^(\[[0-9A-Fa-f:.%]+\]|[^:/\s[\]]+):\d{1,5}$/;
+
+/** Completes the options. Throws a RangeError that names every value that cannot be meant. */
+export function settle(address: string | null | undefined, options: Options): Settings {
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+  const settings: Settings = {
+    ...DEFAULTS,
+    streamId: uniqueId(),
+    ...given,
+    address: address ?? '',
+    // A copy, because it is sent again whenever the stream is resumed, and has to be the same then.
+    meta: { ...options.meta },
+    producerId: uniqueId(),
+  };
+  const unknown = Object.keys(given).filter((name) => !NAMES.has(name));
+  const problems = [
+    ...unknown.map((name) => `${name}: there is no such option.`),
+    ...wrongNames(settings),
+    ...wrongLimits(settings),
+    ...wrongEncryption(settings),
+  ];
+  if (problems.length) throw new RangeError(problems.join('\n'));
+  return settings;
+}
+
+/** Whether the connection uses TLS. */
+export function isEncrypted(settings: Settings): boolean {
+  return Boolean(settings.tls || settings.tlsCaFile || settings.tlsCertFile || settings.tlsKeyFile);
+}
+
+function isLocal(settings: Settings): boolean {
+  return settings.address.startsWith('unix:');
+}
+
+function wrongNames(settings: Settings): string[] {
+  const { address, origin, onFull, streamId, meta } = settings;
+  const problems: string[] = [];
+  if (typeof address !== 'string' || (address && !isLocal(settings) && !TCP.test(address))) {
+    problems.push(`address: '${address}' is neither host:port nor unix:///path.`);
+  }
+  if (!ORIGINS.includes(origin)) problems.push(`origin: '${origin}' is none of ${ORIGINS.join(', ')}.`);
+  if (!ON_FULL.includes(onFull)) problems.push(`onFull: '${onFull}' is none of ${ON_FULL.join(', ')}.`);
+  if (typeof streamId !== 'string' || !STREAM_ID.test(streamId)) {
+    problems.push(`streamId: '${streamId}' is not 1 to 64 letters, digits, '-', '_' or '.'.`);
+  }
+  for (const name of TEXTS) {
+    if (typeof settings[name] !== 'string') problems.push(`${name}: has to be text.`);
+  }
+  if (!Object.values(meta).every((value) => typeof value === 'string')) {
+    problems.push('meta: keys and values have to be text.');
+  }
+  return problems;
+}
+
+function wrongLimits(settings: Settings): string[] {
+  const problems: string[] = [];
+  const isAtLeast = (value: unknown, least: number) => typeof value === 'number' && value >= least;
+  for (const name of COUNTS)
+    if (!isAtLeast(settings[name], 1)) problems.push(`${name}: has to be 1 or more.`);
+  for (const name of TIMES) if (!isAtLeast(settings[name], 0)) problems.push(`${name}: has to be 0 or more.`);
+  if (settings.onFull === 'wait' && settings.maxWaitMs === 0) {
+    problems.push("maxWaitMs: has to be more than 0 when onFull is 'wait'.");
+  }
+  return problems;
+}
+
+function wrongEncryption(settings: Settings): string[] {
+  const problems: string[] = [];
+  if (isEncrypted(settings) && isLocal(settings)) problems.push('tls: a unix socket is not encrypted.');
+  if (Boolean(settings.tlsCertFile) !== Boolean(settings.tlsKeyFile)) {
+    problems.push('tlsCertFile and tlsKeyFile: one needs the other.');
+  }
+  return problems;
+}

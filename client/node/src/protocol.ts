@@ -1,0 +1,196 @@
+/**
+ * One gRPC stream to the sidecar, and the messages on it.
+ *
+ * The only module that needs gRPC and Protobuf, and loaded with the first stream: a client that is switched
+ * off loads neither.
+ */
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import * as grpc from '@grpc/grpc-js';
+import type { Failure } from './errors.js';
+import {
+  FailureKind,
+  type Outcome,
+  PublishRequestSchema,
+  type PublishResponse,
+  PublishResponseSchema,
+} from './generated/bronze/sidecar/v1/sidecar_pb.js';
+import { Origin } from './generated/lakehouse/bronze/v1/normalized_event_pb.js';
+import type { Settings } from './options.js';
+import type { Credits } from './window.js';
+
+const METHOD = '/bronze.sidecar.v1.SidecarService/Publish';
+
+const CHANNEL_OPTIONS: grpc.ChannelOptions = {
+  // A peer that is gone without a word is noticed within half a minute.
+  'grpc.keepalive_time_ms': 20_000,
+  'grpc.keepalive_timeout_ms': 10_000,
+  // Both sides limit events and credits; a second limit would only get in the way.
+  'grpc.max_send_message_length': -1,
+  'grpc.max_receive_message_length': -1,
+  // The sidecar is near, whatever the environment says about proxies and the DNS about services.
+  'grpc.enable_http_proxy': 0,
+  'grpc.service_config_disable_resolution': 1,
+  // Otherwise a new channel would inherit the pauses of the last one; we make our own, and keep what we send.
+  'grpc.use_local_subchannel_pool': 1,
+  'grpc.enable_retries': 0,
+};
+
+/** Answers that another attempt would only get again. */
+const FINAL: ReadonlySet<grpc.status> = new Set([
+  grpc.status.INVALID_ARGUMENT,
+  grpc.status.UNIMPLEMENTED,
+  grpc.status.PERMISSION_DENIED,
+  grpc.status.UNAUTHENTICATED,
+  grpc.status.FAILED_PRECONDITION,
+]);
+
+const ORIGINS = {
+  unspecified: Origin.UNSPECIFIED,
+  realtime: Origin.REALTIME,
+  replay: Origin.REPLAY,
+  archive: Origin.ARCHIVE,
+} as const;
+
+/** How a stream ended. */
+export interface Ending {
+  readonly reason: string;
+  /** Whether another attempt would only get the same answer. */
+  readonly isFinal: boolean;
+}
+
+/** What became of events. */
+export interface Done {
+  readonly published: number;
+  readonly filtered: number;
+  readonly failures: readonly Failure[];
+}
+
+/** What the sidecar says. */
+export type Response =
+  | { readonly kind: 'opened'; readonly sequence: number; readonly credits: Credits; readonly done: Done }
+  | { readonly kind: 'acknowledged'; readonly sequence: number; readonly done: Done }
+  | { readonly kind: 'granted'; readonly credits: Credits }
+  | { readonly kind: 'unknown' };
+
+/** The files that TLS needs, as they are now. */
+export interface Certificates {
+  readonly ca: Buffer | null;
+  readonly key: Buffer | null;
+  readonly cert: Buffer | null;
+}
+
+/** One attempt: a channel with a call on it, until it has ended. */
+export class Stream {
+  /** Settles when the stream is over and everything that came on it was handed on. */
+  readonly ended: Promise<Ending>;
+  private readonly client: grpc.Client;
+  private readonly call: grpc.ClientDuplexStream<Buffer, Buffer>;
+  private isOver = false;
+
+  constructor(
+    address: string,
+    certificates: Certificates | undefined,
+    onResponse: (response: Response) => void,
+  ) {
+    const credentials = certificates
+      ? grpc.credentials.createSsl(certificates.ca, certificates.key, certificates.cert)
+      : grpc.credentials.createInsecure();
+    this.client = new grpc.Client(address, credentials, CHANNEL_OPTIONS);
+    this.call = this.client.makeBidiStreamRequest(METHOD, same, same);
+    let unreadable = '';
+    this.call.on('data', (bytes: Buffer) => {
+      try {
+        onResponse(decode(bytes));
+      } catch (error) {
+        unreadable = `The sidecar's answer cannot be read: ${String(error)}.`;
+        this.call.cancel();
+      }
+    });
+    // The status says the same.
+    this.call.on('error', () => undefined);
+    this.ended = new Promise((resolve) => {
+      this.call.on('status', ({ code, details }: grpc.StatusObject) => {
+        this.isOver = true;
+        const reason = code === grpc.status.OK ? '' : `${grpc.status[code]}: ${details}`;
+        const ending = { reason: unreadable || reason, isFinal: FINAL.has(code) };
+        // What came before the status may not have been handed on yet.
+        setImmediate(() => {
+          this.client.close();
+          resolve(ending);
+        });
+      });
+    });
+  }
+
+  send(request: Buffer): void {
+    if (!this.isOver) this.call.write(request);
+  }
+
+  /** Says that nothing more is coming. */
+  finish(): void {
+    if (!this.isOver) this.call.end();
+  }
+
+  cancel(): void {
+    this.call.cancel();
+  }
+}
+
+/** Encodes the message that opens or resumes the stream. */
+export function encodeOpen(settings: Settings, acknowledgedSequence: number): Buffer {
+  const { producerId, streamId, source, origin, requestId, sessionId, meta } = settings;
+  const request = create(PublishRequestSchema, {
+    kind: {
+      case: 'open',
+      value: {
+        producerId,
+        acknowledgedSequence: BigInt(acknowledgedSequence),
+        context: { streamId, source, origin: ORIGINS[origin], requestId, sessionId, meta: { ...meta } },
+      },
+    },
+  });
+  return Buffer.from(toBinary(PublishRequestSchema, request));
+}
+
+function decode(bytes: Uint8Array): Response {
+  const { kind }: PublishResponse = fromBinary(PublishResponseSchema, bytes);
+  switch (kind.case) {
+    case 'opened': {
+      const { acknowledgedSequence, credits, outcome } = kind.value;
+      const sequence = Number(acknowledgedSequence);
+      return { kind: 'opened', sequence, credits: readCredits(credits), done: readOutcome(outcome) };
+    }
+    case 'acknowledgement':
+      return {
+        kind: 'acknowledged',
+        sequence: Number(kind.value.sequence),
+        done: readOutcome(kind.value.outcome),
+      };
+    case 'credits':
+      return { kind: 'granted', credits: readCredits(kind.value) };
+    default:
+      return { kind: 'unknown' };
+  }
+}
+
+function readCredits(credits: { events: bigint; bytes: bigint } | undefined): Credits {
+  return { events: Number(credits?.events ?? 0), bytes: Number(credits?.bytes ?? 0) };
+}
+
+function readOutcome(outcome: Outcome | undefined): Done {
+  return {
+    published: Number(outcome?.published ?? 0),
+    filtered: Number(outcome?.filtered ?? 0),
+    failures: (outcome?.failures ?? []).map(({ position, kind, reason, backend, level }) => ({
+      position: Number(position),
+      kind: kind === FailureKind.REJECTED ? 'rejected' : 'failed',
+      reason,
+      backend,
+      ...(level === undefined ? {} : { level }),
+    })),
+  };
+}
+
+function same(bytes: Buffer): Buffer {
+  return bytes;
+}

@@ -1,0 +1,34 @@
+/** First in, first out, at the same cost for any length; the shift of a long array moves all of it. */
+export class Queue<Entry> {
+  private entries: (Entry | undefined)[] = [];
+  private head = 0;
+
+  get length(): number {
+    return this.entries.length - this.head;
+  }
+
+  get first(): Entry | undefined {
+    return this.entries[this.head];
+  }
+
+  at(index: number): Entry | undefined {
+    return this.entries[this.head + index];
+  }
+
+  push(entry: Entry): void {
+    this.entries.push(entry);
+  }
+
+  shift(): Entry | undefined {
+    const entry = this.entries[this.head];
+    if (this.head < this.entries.length) {
+      this.entries[this.head] = undefined;
+      this.head += 1;
+    }
+    if (this.head * 2 >= this.entries.length) {
+      this.entries = this.entries.slice(this.head);
+      this.head = 0;
+    }
+    return entry;
+  }
+}

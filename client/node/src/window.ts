@@ -1,0 +1,128 @@
+/** Batches that are numbered: on their way to the sidecar, or to be sent again. */
+import type { EventBuffer } from './buffer.js';
+import { Queue } from './queue.js';
+import { encodeBatch } from './wire.js';
+
+/** How much may be on its way. */
+export interface Credits {
+  readonly events: number;
+  readonly bytes: number;
+}
+
+/** A batch as it was first sent, and as it is sent again until it is acknowledged. */
+interface Numbered {
+  readonly sequence: number;
+  readonly firstPosition: number;
+  readonly events: number;
+  readonly size: number;
+  readonly request: Buffer;
+}
+
+/** Numbers batches, keeps them until they are acknowledged, and stays within the credits. */
+export class Window {
+  acknowledgedEvents = 0;
+
+  private readonly kept = new Queue<Numbered>();
+  private nextSequence = 1;
+
+  // Of this connection: the first so many of the batches are on their way.
+  private sent = 0;
+  private sentEvents = 0;
+  private sentBytes = 0;
+  private credits: Credits = { events: 0, bytes: 0 };
+  private mostBytes = 0;
+
+  constructor(
+    private readonly buffer: EventBuffer,
+    private readonly maxBatches: number,
+  ) {}
+
+  /** The newest batch that is known to be done. */
+  get acknowledgedSequence(): number {
+    return this.nextSequence - this.kept.length - 1;
+  }
+
+  /** Of the first event that is not acknowledged; of the next one if there is none. */
+  get oldestPosition(): number {
+    return this.kept.first?.firstPosition ?? this.buffer.oldestPosition;
+  }
+
+  /** Whether there are events that are not acknowledged. */
+  get isHolding(): boolean {
+    return this.buffer.events > 0;
+  }
+
+  /** Begins a connection: nothing is on its way on it. */
+  open(acknowledgedSequence: number, credits: Credits): void {
+    this.sent = this.sentEvents = this.sentBytes = 0;
+    this.mostBytes = 0;
+    this.acknowledge(acknowledgedSequence);
+    if (!this.kept.length) this.nextSequence = Math.max(this.nextSequence, acknowledgedSequence + 1);
+    this.grant(credits);
+  }
+
+  /** Sets how much may be on its way. */
+  grant(credits: Credits): void {
+    this.credits = credits;
+    if (credits.bytes > this.mostBytes) {
+      this.mostBytes = credits.bytes;
+      this.buffer.limitEvent(credits.bytes);
+    }
+  }
+
+  /** Forgets every batch up to this one. */
+  acknowledge(sequence: number): void {
+    let [events, size] = [0, 0];
+    for (let batch = this.kept.first; batch && batch.sequence <= sequence; batch = this.kept.first) {
+      this.kept.shift();
+      events += batch.events;
+      size += batch.size;
+      if (this.sent) {
+        this.sent -= 1;
+        this.sentEvents -= batch.events;
+        this.sentBytes -= batch.size;
+      }
+    }
+    this.acknowledgedEvents += events;
+    this.buffer.release(events, size);
+  }
+
+  /** Returns the next request to send, or nothing if there is none or it has to wait. */
+  next(): Buffer | undefined {
+    if (this.sent >= this.maxBatches) return undefined;
+    const batch = this.sent < this.kept.length ? this.kept.at(this.sent) : this.number();
+    if (!batch || !this.maySend(batch)) return undefined;
+    this.sent += 1;
+    this.sentEvents += batch.events;
+    this.sentBytes += batch.size;
+    return batch.request;
+  }
+
+  private number(): Numbered | undefined {
+    const events = this.credits.events - this.sentEvents;
+    const bytes = this.credits.bytes - this.sentBytes;
+    const batch = this.buffer.take(events, bytes, !this.sent);
+    if (!batch) return undefined;
+    const sequence = this.nextSequence;
+    this.nextSequence += 1;
+    const numbered: Numbered = {
+      sequence,
+      firstPosition: batch.firstPosition,
+      events: batch.count,
+      size: batch.size,
+      request: encodeBatch(sequence, batch),
+    };
+    this.kept.push(numbered);
+    return numbered;
+  }
+
+  private maySend(batch: Numbered): boolean {
+    // A batch that was sent before cannot be cut, whatever the credits are now: alone it may go, and the
+    // sidecar has the last word.
+    if (!this.sent) return this.credits.events > 0 && this.credits.bytes > 0;
+    return (
+      this.sentEvents + batch.events <= this.credits.events &&
+      this.sentBytes + batch.size <= this.credits.bytes
+    );
+  }
+}

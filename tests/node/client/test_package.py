@@ -1,0 +1,175 @@
+"""The npm package as users install it: both kinds of module, types, and what a process pays for it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from clients import ROOT
+from scripted_sidecar import ScriptedSidecar, obliging
+
+PACKAGE = ROOT / "client/node"
+
+MODULE = """
+import { connect, PublishError, streamIdFor } from 'bronze-sidecar-client';
+import type { Failure, Options, Publisher } from 'bronze-sidecar-client';
+import { NormalizedEventSchema, type NormalizedEvent } from 'bronze-sidecar-client/schema';
+
+const options: Options = { source: 'test/1', origin: 'replay', onFull: 'dropOldest', meta: { route: 'a' } };
+const publisher: Publisher = connect(null, options);
+publisher.on('drop', (count: number, reason: string) => console.log(count, reason));
+publisher.on('failure', (failure: Failure) => console.log(failure.level?.toFixed()));
+// @ts-expect-error: there is no such event.
+publisher.on('nonsense', () => undefined);
+// @ts-expect-error: there is no such option.
+connect('127.0.0.1:1', { batchEvent: 1 });
+interface Message { readonly type: 'trade' }
+const message: Message = { type: 'trade' };
+const accepted: boolean = publisher.publish(message);
+const envelope: NormalizedEvent['exchange'] = NormalizedEventSchema.typeName;
+publisher.flush(1000).catch((error: unknown) => {
+  if (error instanceof PublishError) console.log(error.failures[0]?.position, accepted, envelope);
+});
+console.log(publisher.stats.bufferedEvents, streamIdFor({ exchange: 'binance' }));
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's project with the packed package; its dependencies are those that are installed already."""
+    folder = tmp_path_factory.mktemp("project")
+    # Without scripts, for packing would build anew what other tests use.
+    command = ["npm", "pack", "--ignore-scripts", "--json", "--pack-destination", str(folder)]
+    packed = subprocess.run(command, cwd=PACKAGE, check=True, capture_output=True)
+    listing = json.loads(packed.stdout)
+    (name,) = (entry["filename"] for entry in (listing if isinstance(listing, list) else listing.values()))
+    modules = folder / "node_modules"
+    with tarfile.open(folder / name) as archive:
+        archive.extractall(folder, filter="data")
+    modules.mkdir()
+    (folder / "package").rename(modules / "bronze-sidecar-client")
+    for dependency in (PACKAGE / "node_modules").iterdir():
+        if not dependency.name.startswith("."):
+            (modules / dependency.name).symlink_to(dependency)
+    return folder
+
+
+def run(project: Path, program: str, suffix: str = "mjs") -> str:
+    file = project / f"program.{suffix}"
+    file.write_text(program)
+    done = subprocess.run(["node", file], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr == ""
+    assert done.returncode == 0
+    return done.stdout
+
+
+def test_it_contains_what_is_built_and_no_sources(project: Path) -> None:
+    installed = project / "node_modules/bronze-sidecar-client"
+    assert {path.name for path in installed.iterdir()} == {"README.md", "bin", "dist", "package.json"}
+    assert {path.name for path in (installed / "dist").iterdir()} == {"cjs", "esm"}
+
+
+def test_it_can_be_imported(project: Path) -> None:
+    program = """
+import { connect, PublishError, streamIdFor } from 'bronze-sidecar-client';
+import { NormalizedEventSchema } from 'bronze-sidecar-client/schema';
+console.log(typeof connect, PublishError.name, typeof streamIdFor, NormalizedEventSchema.typeName);
+"""
+    assert run(project, program) == "function PublishError function lakehouse.bronze.v1.NormalizedEvent\n"
+
+
+def test_it_can_be_required(project: Path) -> None:
+    program = """
+const { connect, PublishError, streamIdFor } = require('bronze-sidecar-client');
+const { NormalizedEventSchema } = require('bronze-sidecar-client/schema');
+console.log(typeof connect, PublishError.name, typeof streamIdFor, NormalizedEventSchema.typeName);
+"""
+    expected = "function PublishError function lakehouse.bronze.v1.NormalizedEvent\n"
+    assert run(project, program, "cjs") == expected
+
+
+def test_its_types_are_found(project: Path) -> None:
+    for suffix in ("mts", "cts"):
+        (project / f"types.{suffix}").write_text(MODULE)
+    strict = ["--strict", "--exactOptionalPropertyTypes", "--noEmit", "--types", "node"]
+    kind = ["--module", "nodenext", "--target", "es2022", "--lib", "es2022"]
+    done = subprocess.run(
+        [PACKAGE / "node_modules/.bin/tsc", *strict, *kind, "types.mts", "types.cts"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("address", ["undefined", "''"])
+def test_without_an_address_nothing_is_loaded(project: Path, address: str) -> None:
+    program = f"""
+const {{ connect }} = require('bronze-sidecar-client');
+(async () => {{
+  const publisher = connect({address}, {{ source: 'a/1' }});
+  const accepted = [publisher.publish({{ type: 'trade' }}), publisher.publishLines('{{}}', 1)];
+  publisher.skip(1);
+  await publisher.flush();
+  await publisher.close();
+  const loaded = Object.keys(require.cache).filter((file) => /@grpc|@bufbuild|protobuf/.test(file));
+  console.log(JSON.stringify([accepted, publisher.stats.accepted, loaded]));
+}})();
+"""
+    assert json.loads(run(project, program, "cjs")) == [[False, False], 0, []]
+
+
+@pytest.fixture
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_publisher_without_stream_and_events_lets_the_process_end(project: Path, free_address: str) -> None:
+    program = f"""
+import {{ connect }} from 'bronze-sidecar-client';
+connect('{free_address}').on('disconnect', () => console.log('not there'));
+"""
+    assert run(project, program) == "not there\n"
+
+
+def test_an_event_that_waits_keeps_the_process_alive(project: Path, free_address: str) -> None:
+    program = f"""
+import {{ connect }} from 'bronze-sidecar-client';
+const publisher = connect('{free_address}');
+publisher.once('disconnect', () => {{
+  publisher.publish({{ type: 'trade' }});
+  console.log('published');
+}});
+"""
+    (project / "waits.mjs").write_text(program)
+    process = subprocess.Popen(["node", project / "waits.mjs"], stdout=subprocess.PIPE)
+    sidecar = ScriptedSidecar(obliging)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"published\n"
+        sidecar.start(free_address)
+        while not sidecar.batches():
+            assert process.poll() is None, "it has ended before its event was sent"
+            time.sleep(0.01)
+        sidecar.stop()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_await_using_block_closes_it(project: Path) -> None:
+    program = """
+import { connect } from 'bronze-sidecar-client';
+const publisher = connect('127.0.0.1:1', { closeTimeoutMs: 0 }).on('disconnect', () => undefined);
+await publisher[Symbol.asyncDispose]();
+console.log(publisher.publish({ type: 'trade' }));
+"""
+    assert run(project, program) == "false\n"
