@@ -1,0 +1,35 @@
+/** What kind of error an exchange's connection or the data's source had, where that can be told. */
+import type { ErrorCode } from './session.js';
+
+const STATUS_CODES: ReadonlyMap<number, ErrorCode> = new Map([
+  [401, 'source_auth'],
+  [403, 'source_auth'],
+  [418, 'source_rate_limit'],
+  [429, 'source_rate_limit'],
+]);
+const HANDSHAKE_STATUS = /^Unexpected server response: (\d+)/;
+const NOT_CONNECTED =
+  /^(ECONN|ENOTFOUND|EAI_|ETIMEDOUT|EHOST|ENET|EPROTO|EPIPE|ERR_TLS|CERT_|UNABLE_TO|SELF_SIGNED|DEPTH_ZERO)/;
+const NO_HANDSHAKE = /handshake|before the connection was established/i;
+/** What the exchange said, as JSON with a status more often than not. */
+const EXCHANGE_ANSWER = /^Received error message: .*"status":\s*(\d{3})\b/;
+const NOT_SENT = /^WebSocket is not open/;
+
+export function codeOfStatus(status: number): ErrorCode | undefined {
+  return STATUS_CODES.get(status);
+}
+
+/** Tells an error that a live stream's connection had. */
+export function codeOfError(error: unknown): ErrorCode | undefined {
+  const { message, code, status } = error as Readonly<Record<string, unknown>>;
+  const text = typeof message === 'string' ? message : '';
+  const refusal = HANDSHAKE_STATUS.exec(text);
+  if (refusal) return codeOfStatus(Number(refusal[1])) ?? 'ws_connect';
+  const answer = EXCHANGE_ANSWER.exec(text);
+  if (answer) return codeOfStatus(Number(answer[1]));
+  if (typeof status === 'number') return codeOfStatus(status);
+  if (NOT_SENT.test(text)) return 'ws_send';
+  return (typeof code === 'string' && NOT_CONNECTED.test(code)) || NO_HANDSHAKE.test(text)
+    ? 'ws_connect'
+    : undefined;
+}

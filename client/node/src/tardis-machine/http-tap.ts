@@ -1,0 +1,79 @@
+/** Sees the answers to HTTP requests. */
+import { subscribe } from 'node:diagnostics_channel';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { codeOfStatus } from './error-codes.js';
+import { parseRequest } from './requests.js';
+import type { Session, SessionFactory } from './session.js';
+import { say } from './warnings.js';
+
+/** Follows the response to every request for normalized messages. */
+export function tapHttp(sessions: SessionFactory): void {
+  // Published before the server's own handler is called.
+  subscribe('http.server.request.start', (event) => {
+    const { request, response } = event as { request: IncomingMessage; response: ServerResponse };
+    try {
+      const asked = request.method === 'GET' ? parseRequest(request.url) : undefined;
+      if (asked?.route === '/replay-normalized') follow(response, sessions.open(asked, 'http'));
+    } catch (error) {
+      say(`a response is not published: ${String(error)}.`);
+    }
+  });
+}
+
+function follow(response: ServerResponse, session: Session): void {
+  const body = new ResponseBody(session);
+  const { write, end } = response;
+  response.write = function (this: ServerResponse, ...given: unknown[]): boolean {
+    const result = Reflect.apply(write, this, given) as boolean;
+    body.add(given[0]);
+    return result;
+  };
+  response.end = function (this: ServerResponse, ...given: unknown[]): ServerResponse {
+    const result = Reflect.apply(end, this, given) as ServerResponse;
+    body.add(given[0]);
+    body.finish(response.statusCode);
+    return result;
+  } as typeof end;
+  // Also when the client goes away; the server does not notice that.
+  response.once('close', () => session.end());
+}
+
+/** Tells whole lines from the text without a newline that the server ends a failed replay with. */
+class ResponseBody {
+  private rest = '';
+
+  constructor(private readonly session: Session) {}
+
+  add(chunk: unknown): void {
+    if (typeof chunk !== 'string' && !(chunk instanceof Uint8Array)) return;
+    const text = this.rest + (typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString());
+    const end = text.lastIndexOf('\n');
+    this.rest = text.slice(end + 1);
+    if (end > 0) this.session.lines(text.slice(0, end), countLines(text, end));
+  }
+
+  finish(status: number): void {
+    if (!this.rest) return;
+    const { message, details } = readTail(this.rest);
+    if (message) this.session.message(this.rest);
+    else this.session.failure(details, codeOfStatus(status));
+    this.rest = '';
+  }
+}
+
+function countLines(text: string, end: number): number {
+  let count = 1;
+  for (let at = text.indexOf('\n'); at < end; at = text.indexOf('\n', at + 1)) count += 1;
+  return count;
+}
+
+/** Reads what the response ends with: a message, or why there are no more. */
+function readTail(text: string): { readonly message: boolean; readonly details: string } {
+  try {
+    const { type, message, responseText } = JSON.parse(text) as Readonly<Record<string, unknown>>;
+    const reasons = [message, responseText].filter((each) => typeof each === 'string' && each !== '');
+    return { message: typeof type === 'string', details: reasons.join(' ') || text };
+  } catch {
+    return { message: false, details: text };
+  }
+}

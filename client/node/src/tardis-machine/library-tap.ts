@@ -1,0 +1,190 @@
+/** Sees errors and disconnects of live streams, which a client gets only if it asks for them. */
+import Module from 'node:module';
+import { sep } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { codeOfError } from './error-codes.js';
+import type { ServerPackage } from './server-package.js';
+import type { Session } from './session.js';
+import { say } from './warnings.js';
+
+type Iterator = AsyncIterableIterator<LiveMessage>;
+type Streaming = (options: StreamOptions, ...normalizers: unknown[]) => Iterator;
+type Combining = (...iterators: Iterator[]) => Iterator;
+
+interface LiveMessage {
+  readonly type: string;
+  readonly exchange: string;
+}
+
+interface StreamOptions {
+  readonly exchange: string;
+  readonly onError?: (error: Error) => void;
+}
+
+interface Library {
+  readonly streamNormalized: Streaming;
+  readonly combine: Combining;
+}
+
+const MARK = '?bronze-sidecar';
+
+/** The live stream whose request is being started: the server calls the library before it waits for anything. */
+let starting: LiveStream | undefined;
+
+/** Starts the handling of a request. */
+export function whileStarting<Result>(session: Session, handle: () => Result): Result {
+  starting = session.request.isReplay ? undefined : new LiveStream(session);
+  try {
+    return handle();
+  } finally {
+    starting = undefined;
+  }
+}
+
+/** Replaces what the server gets when it loads tardis-dev. */
+export function tapLibrary(server: ServerPackage, sayOnce: typeof say): void {
+  if (!server.isModule) replaceRequired(server);
+  else if ('registerHooks' in Module) replaceImported(server);
+  else sayOnce('errors and disconnects of live streams are published only if asked for: Node.js is too old.');
+}
+
+/** Returns the library with the functions replaced that live streams come from. */
+export function tapped(library: Library): Library {
+  const { streamNormalized, combine } = library;
+  if (typeof streamNormalized !== 'function' || typeof combine !== 'function') {
+    say(
+      'errors and disconnects of live streams are published only if asked for: this tardis-dev is unknown.',
+    );
+    return { streamNormalized, combine };
+  }
+  return {
+    streamNormalized: (options, ...normalizers) => {
+      const live = starting;
+      if (!live) return streamNormalized(options, ...normalizers);
+      const onError = (error: Error): void => live.failed(options, error);
+      return live.observe(streamNormalized({ ...options, onError }, ...normalizers));
+    },
+    combine: (...iterators) => {
+      const combined = combine(...iterators);
+      return starting ? starting.observe(combined) : combined;
+    },
+  };
+}
+
+/** What is known of one live stream besides what its client gets. */
+class LiveStream {
+  private readonly errorsInARow = new Map<string, number>();
+  private readonly asksForDisconnects: boolean;
+  private last: Iterator | undefined;
+
+  constructor(private readonly session: Session) {
+    this.asksForDisconnects = session.request.options.some((option) => option.withDisconnectMessages);
+  }
+
+  /** Looks at messages when the server takes them, so that they stay in order. */
+  observe(iterator: Iterator): Iterator {
+    // The server takes from the one that was made last; the others feed that.
+    this.last = iterator;
+    const { next } = iterator;
+    iterator.next = (...given) => {
+      const result = Reflect.apply(next, iterator, given) as Promise<IteratorResult<LiveMessage>>;
+      if (this.last === iterator) result.then(this.see, ignore);
+      return result;
+    };
+    return iterator;
+  }
+
+  /** An attempt to get data failed; the library goes on trying. */
+  failed(options: StreamOptions, error: Error): void {
+    const { exchange, onError } = options;
+    const count = (this.errorsInARow.get(exchange) ?? 0) + 1;
+    this.errorsInARow.set(exchange, count);
+    const sent = this.session.capture(() => onError?.(error));
+    const code = codeOfError(error);
+    const details = String(error?.message ?? error);
+    const own = {
+      type: 'error',
+      exchange,
+      localTimestamp: new Date(),
+      details,
+      subSequentErrorsCount: count,
+    };
+    this.session.error({ ...(sent ? (JSON.parse(sent) as typeof own) : own), code });
+  }
+
+  private readonly see = (result: IteratorResult<LiveMessage>): void => {
+    const message = result.value as LiveMessage | undefined;
+    if (result.done || !message) return;
+    if (message.type !== 'disconnect') this.errorsInARow.set(message.exchange, 0);
+    else if (!this.asksForDisconnects) this.session.message(JSON.stringify(message));
+  };
+}
+
+/** For a server of CommonJS modules. */
+function replaceRequired(server: ServerPackage): void {
+  const loader = Module as unknown as {
+    _load: (request: string, parent?: { readonly filename?: string }) => unknown;
+  };
+  const load = loader._load;
+  let replacement: unknown;
+  loader._load = function (...given) {
+    const loaded = Reflect.apply(load, this, given);
+    const [request, parent] = given;
+    if (request !== 'tardis-dev' || !parent?.filename?.startsWith(server.directory + sep)) return loaded;
+    replacement ??= inherit(loaded as Library);
+    return replacement;
+  };
+}
+
+/** Its exports cannot be changed, but what inherits from them can differ. */
+function inherit(library: Library): Library {
+  const { streamNormalized, combine } = tapped(library);
+  return Object.create(library, {
+    streamNormalized: { value: streamNormalized, enumerable: true },
+    combine: { value: combine, enumerable: true },
+  }) as Library;
+}
+
+interface LoadedModule {
+  readonly url?: string;
+  readonly format?: string;
+  readonly source?: string;
+  readonly shortCircuit?: boolean;
+}
+
+type Next<Context> = (what: string, context: Context) => LoadedModule;
+
+interface LoaderHooks {
+  resolve(specifier: string, context: { readonly parentURL?: string }, next: Next<unknown>): LoadedModule;
+  load(url: string, context: unknown, next: Next<unknown>): LoadedModule;
+}
+
+/** For a server of ES modules, which gets a module in place of the library that passes everything else on. */
+function replaceImported(server: ServerPackage): void {
+  const { registerHooks } = Module as unknown as { registerHooks: (hooks: LoaderHooks) => void };
+  const home = pathToFileURL(server.directory + sep).href;
+  registerHooks({
+    resolve(specifier, context, next) {
+      const resolved = next(specifier, context);
+      const isWanted = specifier === 'tardis-dev' && context.parentURL?.startsWith(home);
+      return isWanted ? { ...resolved, url: resolved.url + MARK, format: 'module' } : resolved;
+    },
+    load(url, context, next) {
+      if (!url.endsWith(MARK)) return next(url, context);
+      return { format: 'module', source: replacementOf(url.slice(0, -MARK.length)), shortCircuit: true };
+    },
+  });
+}
+
+function replacementOf(url: string): string {
+  const [library, tap] = [JSON.stringify(url), JSON.stringify(__filename)];
+  return `
+    import { createRequire } from 'node:module';
+    import * as library from ${library};
+    const { streamNormalized, combine } = createRequire(${tap})(${tap}).tapped(library);
+    export * from ${library};
+    export { streamNormalized, combine };
+  `;
+}
+
+function ignore(): void {}

@@ -1,0 +1,10 @@
+/**
+ * What `node --require bronze-sidecar-client/tardis-machine` loads. It also runs in every other program and thread
+ * that inherits NODE_OPTIONS, so it loads nothing else unless it is wanted.
+ */
+export {};
+
+if (process.env.BRONZE_SIDECAR_ADDRESS) {
+  const { isMainThread } = require('node:worker_threads') as typeof import('node:worker_threads');
+  if (isMainThread) (require('./start.js') as typeof import('./start.js')).start();
+}

@@ -1,0 +1,695 @@
+"""What a server like tardis-machine sends to its clients comes to the bus, and its clients notice nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bronze_client.schema import ErrorCode, NormalizedEvent, Origin
+from hook_bus import HookBus, hook_bus
+from servers import HOST, Unavailable, free_port
+from tardis_servers import (
+    PACKAGE,
+    MachineServer,
+    Variant,
+    WebSocket,
+    hook_environment,
+    install_stand_in,
+    node_program,
+    path_of,
+    wait_until,
+)
+
+pytestmark = pytest.mark.servers
+
+VARIANTS = ("modules", "commonjs")
+Start = Callable[..., MachineServer]
+
+
+@pytest.fixture(scope="module")
+def shared_bus() -> Iterator[HookBus]:
+    with hook_bus() as bus:
+        yield bus
+
+
+@pytest.fixture
+def bus(shared_bus: HookBus) -> HookBus:
+    """Return a bus that tests share: ask for symbols that no other test asks for."""
+    shared_bus.begin()
+    return shared_bus
+
+
+@pytest.fixture
+def own_bus() -> Iterator[HookBus]:
+    """Return a bus whose sidecar may be killed and frozen."""
+    with hook_bus() as bus:
+        yield bus
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    kind: Variant = request.param
+    return kind
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts a server, with the client in it if there is an address."""
+    started: list[MachineServer] = []
+
+    def start_server(
+        variant: Variant = "modules",
+        address: str | None = None,
+        *,
+        arguments: tuple[str, ...] = (),
+        version: str | None = None,
+        **settings: str,
+    ) -> MachineServer:
+        directory = tmp_path / f"server-{len(started)}"
+        program = install_stand_in(directory, variant, version)
+        environment = {} if address is None else hook_environment(address, **settings)
+        server = MachineServer(directory, [new_node(variant), str(program)], arguments, environment)
+        started.append(server)
+        return server.start()  # type: ignore[return-value]
+
+    yield start_server
+    for server in started:
+        server.stop()
+
+
+def new_node(variant: Variant) -> str:
+    """Return the Node.js that the real server of that kind runs on, or the nearest that there is."""
+    try:
+        return node_program((22, 15)) if variant == "modules" else node_program()
+    except Unavailable as reason:
+        if os.environ.get("REQUIRE_REAL_SERVERS") == "1":
+            pytest.fail(str(reason))
+        pytest.skip(str(reason))
+
+
+def replay_of(count: int, **more: Any) -> dict[str, Any]:
+    """Return a request that no other test makes."""
+    symbol = f"S{uuid.uuid4().hex}"
+    return {"exchange": "bitmex", "symbols": [symbol], "dataTypes": ["trade"], "count": count, **more}
+
+
+def live(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"exchange": "bitmex", "symbols": ["XBTUSD"], "dataTypes": ["trade"], "steps": list(steps), **more}
+
+
+def positions(events: list[NormalizedEvent]) -> list[int]:
+    """Return the events' positions; they are of one stream."""
+    ids = [event.meta["event_id"].split(":") for event in events]
+    assert len({stream for stream, _ in ids}) == 1
+    return [int(position) for _, position in ids]
+
+
+def by_stream(events: list[NormalizedEvent]) -> list[list[NormalizedEvent]]:
+    streams: dict[str, list[NormalizedEvent]] = {}
+    for event in events:
+        streams.setdefault(event.meta["event_id"].partition(":")[0], []).append(event)
+    return list(streams.values())
+
+
+def trade_ids(events: list[NormalizedEvent]) -> list[str]:
+    return [event.trade.trade_id for event in events if event.HasField("trade")]
+
+
+def numbers(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+# -- the three flows
+
+
+def test_an_http_replay_is_published(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address, meta="env:test, team : market data")
+    request = replay_of(1000)
+    assert len(server.replay(request).lines) == 1000
+    events = bus.wait_for(1000)
+    assert positions(events) == list(range(1000))
+    assert trade_ids(events) == numbers(1000)
+    version = "18.2.0" if variant == "modules" else "3.35.5"
+    last = events[-1]
+    assert (last.exchange, last.symbol, last.source) == (
+        "bitmex",
+        request["symbols"][0],
+        f"tardis-machine/{version}",
+    )
+    assert last.origin == Origin.ORIGIN_REPLAY
+    assert (last.trade.price_str, last.trade.qty_str) == ("999.5", "1")
+    meta = dict(last.meta)
+    assert len(meta.pop("request_id")) == 32
+    assert len(meta.pop("event_id").partition(":")[0]) == 32
+    assert meta == {
+        "data_type": "trade",
+        "transport": "http",
+        "route": "/replay-normalized",
+        "app_version": version,
+        "env": "test",
+        "team": "market data",
+    }
+    assert len({event.meta["request_id"] for event in events}) == 1
+
+
+def test_a_websocket_replay_is_published(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address)
+    answer = server.ws_replay(replay_of(1000))
+    assert (len(answer.messages), answer.code) == (1000, 1000)
+    events = bus.wait_for(1000)
+    assert positions(events) == list(range(1000))
+    assert trade_ids(events) == numbers(1000)
+    assert {event.origin for event in events} == {Origin.ORIGIN_REPLAY}
+    meta = events[0].meta
+    assert (meta["transport"], meta["route"]) == ("ws", "/ws-replay-normalized")
+    assert len({event.meta["session_id"] for event in events}) == 1
+    assert len(meta["session_id"]) == 32
+    assert meta["session_id"] != meta["request_id"]
+
+
+def test_a_live_stream_is_published(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address)
+    for _ in range(2):
+        assert len(server.ws_stream(live({"trades": 300})).messages) == 300
+    events = bus.wait_for(600)
+    assert {event.origin for event in events} == {Origin.ORIGIN_REALTIME}
+    assert {event.meta["route"] for event in events} == {"/ws-stream-normalized"}
+    # Each has a name of its own, though the request was the same.
+    streams = by_stream(events)
+    assert [positions(stream) for stream in streams] == [list(range(300))] * 2
+    assert [trade_ids(stream) for stream in streams] == [numbers(300)] * 2
+    assert [len({event.meta["session_id"] for event in stream}) for stream in streams] == [1, 1]
+
+
+def test_other_routes_are_not_published(start: Start, bus: HookBus) -> None:
+    server = start("modules", bus.address)
+    connection = http.client.HTTPConnection(HOST, server.port, timeout=10)
+    for path in ("/replay", "/replay-normalized?options=nonsense", "/nothing"):
+        connection.request("GET", path)
+        connection.getresponse().read()
+    connection.close()
+    server.replay(replay_of(1))
+    bus.wait_for(1)
+
+
+def test_responses_are_the_same_with_and_without(start: Start, bus: HookBus, variant: Variant) -> None:
+    plain, hooked = start(variant), start(variant, bus.address)
+    request = replay_of(500, withDisconnectMessages=True, gapAt=200)
+    fails = replay_of(500, failAfter=333)
+    for each in (request, fails, replay_of(0), [request, replay_of(10)]):
+        assert hooked.replay(each) == plain.replay(each)
+        assert hooked.ws_replay(each) == plain.ws_replay(each)
+    stream = live({"trades": 3}, {"disconnect": True}, {"trades": 2}, withDisconnectMessages=True)
+    assert hooked.ws_stream(stream) == plain.ws_stream(stream)
+
+
+def test_the_same_replay_has_the_same_ids(start: Start, bus: HookBus, variant: Variant) -> None:
+    """Over either transport, whatever its key is, and at the same time."""
+    server = start(variant, bus.address)
+    request = replay_of(200)
+    before = bus.sidecar.metric("bronze_events_received_total")
+    server.replay(request)
+    server.replay([{**request, "apiKey": "secret-key-1"}])
+    server.ws_replay({**request, "apiKey": "secret-key-2", "autoCleanup": True})
+    slow = {**request, "pauseMs": 1}
+    route = "/ws-replay-normalized"
+    with WebSocket(server.port + 1, route, slow) as one, WebSocket(server.port + 1, route, slow) as other:
+        assert [len(each.read_all().messages) for each in (one, other)] == [200, 200]
+    # `pauseMs` makes it another request.
+    wait_until(lambda: bus.sidecar.metric("bronze_events_received_total") == before + 1000)
+    events = bus.wait_for(400)
+    streams = by_stream(events)
+    assert [positions(stream) for stream in streams] == [list(range(200))] * 2
+    assert b"secret-key" not in b"".join(event.SerializeToString() for event in events)
+
+
+def test_other_replays_have_other_ids(start: Start, bus: HookBus) -> None:
+    server = start("modules", bus.address)
+    request = replay_of(1)
+    for each in (request, {**request, "from": "2024-01-01"}, {**request, "withDisconnectMessages": True}):
+        server.replay(each)
+    events = bus.wait_for(3)
+    assert len({event.meta["event_id"] for event in events}) == 3
+
+
+# -- errors and disconnects
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_errors_of_a_live_stream_are_published_once(
+    start: Start, bus: HookBus, variant: Variant, asks: bool
+) -> None:
+    steps = (
+        {"trades": 1},
+        {"error": "Unexpected server response: 503"},
+        {"error": "connect ECONNREFUSED", "code": "ECONNREFUSED"},
+        {"trades": 1},
+        {"error": "Unexpected server response: 429"},
+        {"error": "Unexpected server response: 401"},
+        {"error": "WebSocket is not open: readyState 2 (CLOSING)"},
+        {"error": 'Received error message: {"status":429,"error":"too many"}'},
+        {"error": "something else"},
+    )
+    server = start(variant, bus.address)
+    sent = server.ws_stream(live(*steps, withErrorMessages=asks)).messages
+    assert len(sent) == (9 if asks else 2)
+    events = bus.wait_for(9)
+    assert positions(events) == list(range(9))
+    assert trade_ids(events) == ["0", "1"]
+    errors = [event.error for event in events if event.HasField("error")]
+    assert [(each.details, each.subsequent_errors, each.code) for each in errors] == [
+        ("Unexpected server response: 503", 1, ErrorCode.ERROR_CODE_WS_CONNECT),
+        ("connect ECONNREFUSED", 2, ErrorCode.ERROR_CODE_WS_CONNECT),
+        ("Unexpected server response: 429", 1, ErrorCode.ERROR_CODE_SOURCE_RATE_LIMIT),
+        ("Unexpected server response: 401", 2, ErrorCode.ERROR_CODE_SOURCE_AUTH),
+        ("WebSocket is not open: readyState 2 (CLOSING)", 3, ErrorCode.ERROR_CODE_WS_SEND),
+        (
+            'Received error message: {"status":429,"error":"too many"}',
+            4,
+            ErrorCode.ERROR_CODE_SOURCE_RATE_LIMIT,
+        ),
+        ("something else", 5, ErrorCode.ERROR_CODE_UNSPECIFIED),
+    ]
+    if asks:
+        told = [json.loads(message) for message in sent if b'"error"' in message]
+        assert [each["subSequentErrorsCount"] for each in told] == [1, 2, 1, 2, 3, 4, 5]
+        assert events[1].local_ts.ToJsonString() == told[0]["localTimestamp"]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_disconnects_of_a_live_stream_are_published_once(
+    start: Start, bus: HookBus, variant: Variant, asks: bool
+) -> None:
+    server = start(variant, bus.address)
+    stream = live({"trades": 2}, {"disconnect": True}, {"trades": 1}, withDisconnectMessages=asks)
+    assert len(server.ws_stream(stream).messages) == (4 if asks else 3)
+    events = bus.wait_for(4)
+    assert [event.WhichOneof("payload") for event in events] == ["trade", "trade", "disconnect", "trade"]
+    assert (events[2].exchange, events[2].symbol) == ("bitmex", "XBTUSD")
+    assert events[2].disconnect.reason == "stream_disconnected"
+
+
+def test_disconnects_stay_in_order_where_streams_are_combined(
+    start: Start, bus: HookBus, variant: Variant
+) -> None:
+    server = start(variant, bus.address)
+    other = live({"trades": 1}, {"disconnect": True}, {"trades": 1}, exchange="deribit")
+    server.ws_stream([live({"trades": 2}, {"disconnect": True}), other])
+    events = bus.wait_for(6)
+    assert [(event.exchange, event.WhichOneof("payload")) for event in events] == [
+        *(("bitmex", kind) for kind in ("trade", "trade", "disconnect")),
+        *(("deribit", kind) for kind in ("trade", "disconnect", "trade")),
+    ]
+
+
+def test_disconnects_of_a_replay_are_published_if_asked_for(start: Start, bus: HookBus) -> None:
+    server = start("modules", bus.address)
+    server.replay(replay_of(3, gapAt=1))
+    server.replay(replay_of(3, gapAt=1, withDisconnectMessages=True))
+    not_asked, asked = sorted(by_stream(bus.wait_for(7)), key=len)
+    assert [event.WhichOneof("payload") for event in not_asked] == ["trade"] * 3
+    assert [event.WhichOneof("payload") for event in asked] == ["trade", "disconnect", "trade", "trade"]
+
+
+def test_an_http_replay_that_fails_half_way(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address)
+    request = replay_of(100, failAfter=70, failText="no more of it, key secret-key-3", apiKey="secret-key-3")
+    answer = server.replay(request)
+    assert answer.status == 200
+    assert json.loads(answer.body.split(b"\n")[-1])["message"] == "no more of it, key secret-key-3"
+    # The failure has a stream of its own: the message that stands at its position when the replay succeeds
+    # must not be taken for it.
+    (failure,), trades = sorted(by_stream(bus.wait_for(65)), key=len)
+    assert positions(trades) == list(range(64))
+    assert failure.error.details == "no more of it, key ***"
+    assert (failure.exchange, failure.origin) == ("bitmex", Origin.ORIGIN_REPLAY)
+    assert failure.meta["request_id"] == trades[0].meta["request_id"]
+
+
+def test_a_websocket_replay_that_fails_half_way(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address)
+    request = replay_of(100, failAfter=70, failText="no more of it")
+    answer = server.ws_replay([request, {**request, "exchange": "deribit", "count": 0}])
+    assert (answer.code, answer.reason) == (1011, "Error: no more of it")
+    failures, trades = sorted(by_stream(bus.wait_for(72)), key=len)
+    assert positions(trades) == list(range(70))
+    assert [(event.exchange, event.error.details) for event in failures] == [
+        ("bitmex", "Error: no more of it"),
+        ("deribit", "Error: no more of it"),
+    ]
+
+
+def test_a_replay_that_fails_at_once(start: Start, bus: HookBus) -> None:
+    server = start("modules", bus.address)
+    assert server.replay(replay_of(5, failAfter=0, failStatus=401, failText="who are you?")).status == 401
+    (event,) = bus.wait_for(1)
+    assert event.error.details == "who are you?"
+    assert event.error.code == ErrorCode.ERROR_CODE_SOURCE_AUTH
+
+
+def test_a_live_stream_that_ends_with_a_failure(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address)
+    answer = server.ws_stream(live({"trades": 2}, {"fail": "given up"}))
+    assert answer.code == 1011
+    events = bus.wait_for(3)
+    assert positions(events) == [0, 1, 2]
+    assert events[2].error.details == "Error: given up"
+
+
+def test_a_client_that_goes_away_ends_its_stream(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address)
+    with socket.create_connection((HOST, server.port), timeout=10) as client:
+        path = path_of("/replay-normalized", replay_of(100_000, pauseMs=1))
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        assert client.recv(1)
+    with WebSocket(server.port + 1, "/ws-replay-normalized", replay_of(100_000, pauseMs=1)) as client:
+        client.read_some(3)
+    wait_until(lambda: bus.sidecar.metric("bronze_streams") == 0)
+    # The server goes on.
+    assert len(server.replay(replay_of(3)).lines) == 3
+
+
+# -- a sidecar that is not there
+
+
+def test_no_sidecar(start: Start) -> None:
+    server = start("modules", f"{HOST}:{free_port()}", flush_ms="100")
+    assert len(server.replay(replay_of(1000)).lines) == 1000
+    assert len(server.ws_replay(replay_of(1000)).messages) == 1000
+    wait_until(lambda: len(server.said()) == 2)
+    assert server.said()[1].startswith("no connection to 127.0.0.1:")
+    assert server.terminate() == -signal.SIGTERM
+    assert (
+        server.said()[-1]
+        == "the process ends before 2000 messages are acknowledged; some may not be published."
+    )
+
+
+@pytest.mark.parametrize("way", ["frozen", "killed"])
+def test_a_sidecar_that_comes_back(start: Start, own_bus: HookBus, way: str) -> None:
+    server = start("modules", own_bus.address)
+    first, second = replay_of(300), replay_of(3000)
+    server.replay(first)
+    own_bus.wait_for(300)
+    if way == "frozen":
+        own_bus.sidecar.freeze()
+    else:
+        own_bus.sidecar.kill()
+    assert len(server.replay(second).lines) == 3000
+    assert len(server.ws_replay(second | {"symbols": ["OTHER"]}).messages) == 3000
+    if way == "frozen":
+        own_bus.sidecar.thaw()
+    else:
+        own_bus.sidecar.start()
+    events = own_bus.wait_for(6300)
+    symbols = [event.symbol for event in events]
+    assert (symbols.count(second["symbols"][0]), symbols.count("OTHER")) == (3000, 3000)
+    assert trade_ids([event for event in events if event.symbol == "OTHER"]) == numbers(3000)
+
+
+@pytest.mark.parametrize("bound", [{"buffer_events": "1000"}, {"buffer_bytes": "200000"}])
+def test_what_does_not_fit_is_dropped_and_counted(
+    start: Start, own_bus: HookBus, bound: dict[str, str]
+) -> None:
+    server = start("modules", own_bus.address, **bound)
+    own_bus.sidecar.freeze()
+    request = replay_of(20_000)
+    assert len(server.replay(request).lines) == 20_000
+    wait_until(lambda: [line for line in server.said() if "dropped" in line])
+    own_bus.sidecar.thaw()
+    wait_until(lambda: own_bus.sidecar.metric("bronze_events_received_total") > 0)
+    assert server.terminate() == -signal.SIGTERM
+    warnings = [line for line in server.said() if "dropped" in line]
+    # The first is written at once, the second sums up at the end.
+    assert len(warnings) == 2
+    dropped = int(warnings[-1].rpartition("; ")[2].split()[0])
+    assert warnings[-1].endswith(f"; {dropped} since the start.")
+    assert 0 < dropped < 20_000
+    events = own_bus.wait_for(20_000 - dropped)
+    # What came through has the positions that it had in the response.
+    assert [f"{each}" for each in positions(events)] == trade_ids(events)
+
+
+def test_a_stream_that_the_sidecar_refuses(start: Start, own_bus: HookBus) -> None:
+    """Events are counted, and later ones of other streams go through."""
+    server = start("modules", own_bus.address)
+    symbol_of_no_unicode = replay_of(3, symbols=["\ud800"])
+    assert len(server.replay(symbol_of_no_unicode).lines) == 3
+    wait_until(lambda: [line for line in server.said() if "3 refused" in line])
+    server.replay(replay_of(3))
+    own_bus.wait_for(3)
+
+
+# -- the end of the process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_publishes_what_was_sent(
+    start: Start, bus: HookBus, variant: Variant, number: signal.Signals
+) -> None:
+    server = start(variant, bus.address)
+    request = replay_of(1_000_000)
+    with WebSocket(server.port + 1, "/ws-replay-normalized", request) as client:
+        client.read_some(2000)
+        assert server.terminate(number) == -number
+        received = client.read_all().messages
+    events = bus.sidecar.metric("bronze_events_received_total")
+    assert events >= len(received)
+    assert "acknowledged" not in server.log.read_text()
+
+
+def test_the_servers_own_handler_decides(start: Start, bus: HookBus) -> None:
+    server = start("modules", bus.address, arguments=("--own-handler",))
+    server.replay(replay_of(40))
+    assert server.terminate() == 7
+    assert "the handler of the server" in server.log.read_text()
+    bus.wait_for(40)
+
+
+def test_cluster_mode(start: Start, bus: HookBus) -> None:
+    server = start("modules", bus.address, arguments=("--cluster-mode",))
+    wait_until(lambda: server.log.read_text().count("ready") == 2)
+    for _ in range(4):
+        assert len(server.replay(replay_of(100)).lines) == 100
+        assert len(server.ws_replay(replay_of(100)).messages) == 100
+    assert len({event.meta["request_id"] for event in bus.wait_for(800)}) == 8
+    # What holds for all processes is said by one.
+    assert len(server.said()) == 1
+
+
+def test_cluster_mode_publishes_at_the_end(start: Start, bus: HookBus) -> None:
+    """The processes end when the first one does."""
+    server = start("modules", bus.address, arguments=("--cluster-mode",))
+    wait_until(lambda: server.log.read_text().count("ready") == 2)
+    server.replay(replay_of(40))
+    server.ws_replay(replay_of(40))
+    assert server.terminate() == -signal.SIGTERM
+    bus.wait_for(80)
+
+
+# -- what is not switched on, not known, or wrong
+
+
+@pytest.mark.parametrize("address", [None, ""])
+def test_nothing_is_loaded_without_an_address(tmp_path: Path, address: str | None) -> None:
+    install_stand_in(tmp_path, "modules")
+    loaded = "console.log(JSON.stringify(Object.keys(require.cache)))"
+    environment = {**os.environ, **hook_environment(address or "")}
+    if address is None:
+        del environment["BRONZE_SIDECAR_ADDRESS"]
+    command = [node_program(), "--eval", loaded]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert [Path(path).name for path in json.loads(done.stdout)] == ["preload.js"]
+    assert done.stderr == ""
+
+
+def test_other_programs_are_left_alone(tmp_path: Path) -> None:
+    install_stand_in(tmp_path, "modules")
+    environment = {**os.environ, **hook_environment("127.0.0.1:1")}
+    command = [node_program(), "--eval", "console.log(process.listenerCount('SIGTERM'))"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_a_version_that_was_never_tried(start: Start, bus: HookBus) -> None:
+    server = start("modules", bus.address, version="99.0.0")
+    server.replay(replay_of(1))
+    assert bus.wait_for(1)[0].source == "tardis-machine/99.0.0"
+    assert server.said() == [
+        "tardis-machine 99.0.0 was never tried with this client; versions 3 and 18 were.",
+        f"tardis-machine 99.0.0 publishes to {bus.address}.",
+    ]
+
+
+def test_unknown_websockets(start: Start, bus: HookBus, tmp_path: Path) -> None:
+    server = start("commonjs", bus.address)
+    server.stop()
+    manifest = tmp_path / "server-0/node_modules/tardis-machine/package.json"
+    manifest.write_text(manifest.read_text().replace('"uWebSockets.js"', '"other-sockets"'))
+    server.start()
+    assert server.said()[-2] == (
+        "tardis-machine 3.35.5 publishes nothing of its WebSocket routes: "
+        "it depends on neither ws nor uWebSockets.js."
+    )
+    assert len(server.ws_replay(replay_of(5)).messages) == 5
+    server.replay(replay_of(5))
+    bus.wait_for(5)
+
+
+def test_an_unknown_library(start: Start, bus: HookBus, variant: Variant, tmp_path: Path) -> None:
+    server = start(variant, bus.address)
+    server.stop()
+    library = tmp_path / "server-0/node_modules/tardis-dev/library.cjs"
+    library.write_text(library.read_text().replace("exports.combine", "exports.unite"))
+    for entry in library.parent.glob("library-as-module.mjs"):
+        entry.write_text(entry.read_text().replace("combine", "unite"))
+    server.start()
+    assert [line for line in server.said() if "tardis-dev" in line] == [
+        "errors and disconnects of live streams are published only if asked for: this tardis-dev is unknown."
+    ]
+    assert len(server.ws_stream(live({"trades": 2}, {"error": "not seen"})).messages) == 2
+    bus.wait_for(2)
+
+
+def test_live_errors_need_a_new_node(tmp_path: Path, bus: HookBus) -> None:
+    """An older one publishes everything else."""
+    directory = tmp_path / "server"
+    program = install_stand_in(directory, "modules")
+    hide = tmp_path / "older.cjs"
+    hide.write_text("delete require('node:module').registerHooks;")
+    environment = hook_environment(bus.address)
+    environment["NODE_OPTIONS"] = f"--require {hide} {environment['NODE_OPTIONS']}"
+    server = MachineServer(directory, [node_program(), str(program)], (), environment)
+    server.start()
+    try:
+        assert server.said()[-2] == (
+            "errors and disconnects of live streams are published only if asked for: Node.js is too old."
+        )
+        server.ws_stream(live({"trades": 2}, {"error": "not seen"}))
+        bus.wait_for(2)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"address": "no address"}, "ADDRESS: 'no address' is neither host:port nor unix:///path."),
+        (
+            {"buffer_events": "many"},
+            "BUFFER_EVENTS has to be a whole number from 1 to 1000000000, not 'many'.",
+        ),
+        ({"buffer_bytes": "0"}, "BUFFER_BYTES has to be a whole number from 1 to 1000000000, not '0'."),
+        ({"flush_ms": "-1"}, "FLUSH_MS has to be a whole number from 0 to 3600000, not '-1'."),
+        ({"meta": "x"}, "META has to be key:value pairs with commas between them, not 'x'."),
+        ({"meta": "route:7"}, "META must not have the key 'route', which is written for every event."),
+        ({"meta": "event_id:7"}, "META must not have the key 'event_id', which is written for every event."),
+        ({"meta": "a:1,a:2"}, "META has the key 'a' twice."),
+        ({"tls": "yes"}, "TLS has to be true or false, not 'yes'."),
+        (
+            {"tls_ca_file": "x.pem"},
+            "TLS_CA_FILE names a file that cannot be read: ENOENT: no such file or directory, open 'x.pem'.",
+        ),
+        (
+            {"tls_cert_file": "/dev/null"},
+            "TLS_CERT_FILE and BRONZE_SIDECAR_TLS_KEY_FILE: one needs the other.",
+        ),
+    ],
+)
+def test_wrong_settings(start: Start, settings: dict[str, str], line: str) -> None:
+    given = {"address": "127.0.0.1:1", **settings}
+    server = start("modules", given.pop("address"), **given)
+    assert server.said() == [f"BRONZE_SIDECAR_{line} Nothing is published."]
+    assert len(server.replay(replay_of(5)).lines) == 5
+
+
+def test_variables_of_others_are_left_alone(start: Start, bus: HookBus) -> None:
+    """Kubernetes sets some for a service that is called bronze-sidecar."""
+    server = start("modules", bus.address, service_host="10.0.0.1", port="tcp://10.0.0.1:50051")
+    server.replay(replay_of(1))
+    bus.wait_for(1)
+
+
+# -- the launcher
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., MachineServer]]:
+    started: list[MachineServer] = []
+
+    def launch_in(folder: Path, address: str, **environment: str) -> MachineServer:
+        command = [new_node("modules"), str(PACKAGE / "bin/bronze-tardis-machine.js")]
+        server = MachineServer(folder, command, (), {"BRONZE_SIDECAR_ADDRESS": address, **environment})
+        started.append(server)
+        return server.start()  # type: ignore[return-value]
+
+    yield launch_in
+    for server in started:
+        server.stop()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_launcher(
+    launch: Callable[..., MachineServer], bus: HookBus, tmp_path: Path, variant: Variant
+) -> None:
+    install_stand_in(tmp_path, variant)
+    server = launch(tmp_path, bus.address)
+    server.replay(replay_of(100))
+    assert len(server.ws_stream(live({"trades": 1}, {"error": "seen"})).messages) == 1
+    bus.wait_for(102)
+    assert server.terminate() == -signal.SIGTERM
+
+
+def test_the_launcher_finds_the_server_on_the_path(
+    launch: Callable[..., MachineServer], bus: HookBus, tmp_path: Path
+) -> None:
+    program = install_stand_in(tmp_path / "elsewhere", "modules")
+    program.chmod(0o755)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "tardis-machine").symlink_to(program)
+    server = launch(tmp_path / "here", bus.address, PATH=f"{folder}:{os.environ['PATH']}")
+    server.replay(replay_of(1))
+    bus.wait_for(1)
+
+
+def test_the_launcher_in_cluster_mode(
+    launch: Callable[..., MachineServer], bus: HookBus, tmp_path: Path
+) -> None:
+    install_stand_in(tmp_path, "modules")
+    server = launch(tmp_path, bus.address)
+    server.stop()
+    server._arguments = ("--cluster-mode",)
+    server.start()
+    wait_until(lambda: server.log.read_text().count("ready") >= 3)
+    server.replay(replay_of(1))
+    server.ws_replay(replay_of(1))
+    bus.wait_for(2)
+
+
+def test_the_launcher_without_a_server(tmp_path: Path) -> None:
+    command = [node_program(), str(PACKAGE / "bin/bronze-tardis-machine.js")]
+    environment = {"PATH": "/nowhere"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "bronze-sidecar: tardis-machine is not installed: not beside this package, in this folder, globally, "
+        "or on the PATH.\n"
+    )
+
+
+def test_the_launcher_without_an_address(launch: Callable[..., MachineServer], tmp_path: Path) -> None:
+    install_stand_in(tmp_path, "modules")
+    server = launch(tmp_path, "")
+    assert len(server.replay(replay_of(5)).lines) == 5
+    assert server.said() == ["BRONZE_SIDECAR_ADDRESS is not set: nothing is published."]
+    assert server.terminate() == -signal.SIGTERM

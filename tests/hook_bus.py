@@ -1,0 +1,86 @@
+"""A NATS server with a sidecar before it, and the envelopes that came to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import nats
+from bronze_client.schema import NormalizedEvent
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from servers import HOST, NatsServer
+from sidecar_process import SidecarProcess, sidecar
+from tardis_servers import wait_until
+
+STREAM = "BRONZE"
+
+
+class HookBus:
+    """What was published since the test began."""
+
+    def __init__(self, server: NatsServer, process: SidecarProcess) -> None:
+        self.sidecar = process
+        self._server = server
+        self._first = 1
+
+    @property
+    def address(self) -> str:
+        return self.sidecar.address
+
+    def begin(self) -> None:
+        """Forget what is there already."""
+        self._first = asyncio.run(self._last()) + 1
+
+    def wait_for(self, count: int) -> list[NormalizedEvent]:
+        """Return the envelopes in the order of the bus when there are so many, and no more follow."""
+        wait_until(lambda: asyncio.run(self._last()) - self._first + 1 >= count)
+        events = asyncio.run(self._read())
+        assert len(events) == count, events[count:]
+        return events
+
+    async def _last(self) -> int:
+        client = await nats.connect(self._server.url)
+        try:
+            return (await client.jetstream().stream_info(STREAM)).state.last_seq
+        finally:
+            await client.close()
+
+    async def _read(self) -> list[NormalizedEvent]:
+        client = await nats.connect(self._server.url)
+        config = ConsumerConfig(
+            ack_policy=AckPolicy.NONE,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=self._first,
+        )
+        consumer = await client.jetstream().pull_subscribe("bronze.>", stream=STREAM, config=config)
+        events: list[NormalizedEvent] = []
+        # One more than there should be would be there by now.
+        with contextlib.suppress(TimeoutError):
+            while True:
+                messages = await consumer.fetch(1000, timeout=0.3)
+                events += [NormalizedEvent.FromString(message.data) for message in messages]
+        await client.close()
+        return events
+
+
+@contextlib.contextmanager
+def hook_bus() -> Iterator[HookBus]:
+    """Run a NATS server and a sidecar that publishes to it."""
+    directory = Path(tempfile.mkdtemp(prefix="hook-nats-"))
+    server = NatsServer(directory)
+    server.start()
+    try:
+        options = (
+            *("--nats-servers", f"{HOST}:{server.port}", "--nats-stream", STREAM),
+            *("--nats-subject", "bronze.{{exchange}}"),
+        )
+        with sidecar(*options) as process:
+            process.wait_until_ready()
+            yield HookBus(server, process)
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
