@@ -1,0 +1,146 @@
+"""The bronze job: a bus to the tables `bronze` and `quarantine`, each event exactly once.
+
+    source -> task: decode, leave out repeats, write Parquet files -> driver: leave out duplicates, commit
+
+Rows never leave the worker that decoded them; the driver gets the descriptions of files. Spark's checkpoint
+holds the offsets. A batch that Spark repeats after a crash is known to each table by its number, so it is
+not added again; files of an attempt that was killed are in no commit, and readers never see them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from bronze_pipeline.duplicates import distinct, without_repeats
+from bronze_pipeline.envelope import decode
+from bronze_pipeline.files import FileWriter, Folder, Written
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.schema import EVENTS, QUARANTINE
+from bronze_pipeline.sources.base import Bus
+
+EVENTS_NAME, QUARANTINE_NAME = "bronze", "quarantine"
+RESULT_SCHEMA = "name string, file string, repeats long, receipts array<string>"
+RESULT = pa.schema(
+    [
+        ("name", pa.string()),
+        ("file", pa.string()),
+        ("repeats", pa.int64()),
+        ("receipts", pa.list_(pa.string())),
+    ]
+)
+# Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
+QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What became of one micro-batch."""
+
+    batch: int
+    events: int
+    duplicates: int
+    quarantined: int
+    seconds: float
+    repeated: bool = False
+    """Whether the tables had it already."""
+
+
+@dataclass
+class BronzeJob:
+    """Reads a bus into a lake."""
+
+    bus: Bus
+    options: dict[str, str]
+    """Options of the bus' data source."""
+    lake: Lake
+    keep_raw: bool = False
+    on_batch: Callable[[BatchReport], None] = field(default=lambda _: None)
+
+    def start(
+        self, spark: SparkSession, checkpoint: str, *, trigger: str | None = None, available_now: bool = False
+    ) -> StreamingQuery:
+        """Start the stream; with `available_now` it ends when what is on the bus now is in the tables."""
+        self._events, self._quarantine = self.lake.events(), self.lake.quarantine()
+        frame = self.bus.stream(spark, self.options)
+        writer: DataStreamWriter = frame.writeStream.foreachBatch(self.write_batch)
+        writer = writer.queryName("bronze").option("checkpointLocation", checkpoint)
+        if available_now:
+            return writer.trigger(availableNow=True).start()
+        return (writer.trigger(processingTime=trigger) if trigger else writer).start()
+
+    def write_batch(self, frame: DataFrame, batch: int) -> None:
+        """Write one micro-batch."""
+        began = time.monotonic()
+        job = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        if job is None:
+            raise RuntimeError("Spark does not tell the id of the streaming query")
+        # Without the same rows again, a batch's number says nothing; then the events' ids alone decide.
+        if self.bus.repeats and self._events.has(job, batch):
+            self.on_batch(BatchReport(batch, 0, 0, 0, time.monotonic() - began, repeated=True))
+            return
+        has_refused = self.bus.repeats and self._quarantine.has(job, batch)
+        task = Task(self.bus.name, self._events.staging, self._quarantine.staging, self.keep_raw)
+        results = frame.mapInArrow(task, RESULT_SCHEMA).collect()
+        files = {
+            name: [Written.from_json(row["file"]) for row in results if row["name"] == name and row["file"]]
+            for name in (EVENTS_NAME, QUARANTINE_NAME)
+        }
+        repeats = sum(row["repeats"] for row in results)
+        # The events come last: with their commit, also an empty one, the batch is done.
+        refused = files[QUARANTINE_NAME]
+        if refused and not has_refused:
+            self._quarantine.commit(refused, job, batch)
+        fresh = distinct(self._events, files[EVENTS_NAME])
+        if fresh.files or self.bus.repeats:
+            self._events.commit(fresh.files, job, batch)
+        self.bus.settle(self.options, [receipt for row in results for receipt in row["receipts"] or ()])
+        self.on_batch(
+            BatchReport(
+                batch,
+                events=_rows(fresh.files),
+                duplicates=fresh.duplicates + repeats,
+                quarantined=_rows(refused),
+                seconds=time.monotonic() - began,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker does with its share of a micro-batch; it travels there, so it holds plain values."""
+
+    bus: str
+    events: Folder
+    quarantine: Folder
+    keep_raw: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        events = FileWriter(self.events, EVENTS, "part")
+        quarantine = FileWriter(self.quarantine, QUARANTINE, "part")
+        repeats = 0
+        receipts: list[str] = []
+        for batch in batches:
+            receipts += batch["receipt"].drop_null().to_pylist()
+            decoded = decode(batch, self.bus, keep_raw=self.keep_raw)
+            rows, repeated = without_repeats(decoded.events)
+            repeats += repeated
+            events.write(rows)
+            quarantine.write(decoded.quarantined)
+        rows_of = {EVENTS_NAME: events.finish(), QUARANTINE_NAME: quarantine.finish()}
+        results = [
+            {"name": name, "file": file.to_json(), "repeats": 0}
+            for name, files in rows_of.items()
+            for file in files
+        ]
+        results.append({"name": EVENTS_NAME, "file": None, "repeats": repeats, "receipts": receipts})
+        yield pa.RecordBatch.from_pylist(results, RESULT)
+
+
+def _rows(files: Iterable[Written]) -> int:
+    return sum(file.rows for file in files)

@@ -1,0 +1,112 @@
+"""`bronze-pipeline verify`: shows whether a bronze table has every message of its streams once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import deltalake
+import deltalake.exceptions
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bronze_pipeline.commands.base import Command, Failed, UsageError
+from bronze_pipeline.files import Folder
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.positions import Report, StreamReport, examine
+
+SHOWN = 5
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--table", metavar="PLACE", required=True, help="folder or URL of the bronze table")
+    parser.add_argument("--stream", metavar="ID", help="look at this stream alone")
+    parser.add_argument(
+        "--messages", metavar="N", help="how many messages the stream has, to notice that its end is missing"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, with every gap")
+
+
+def run(flags: argparse.Namespace) -> int:
+    if flags.messages is not None and not (flags.messages.isascii() and flags.messages.isdigit()):
+        raise UsageError([f"--messages: '{flags.messages}' is no whole number."])
+    if flags.messages is not None and flags.stream is None:
+        raise UsageError(["--messages: name the --stream that has so many."])
+    url = Lake(flags.table).url
+    try:
+        paths = deltalake.DeltaTable(url).get_add_actions()
+    except deltalake.exceptions.TableNotFoundError as error:
+        raise UsageError([f"--table: there is no Delta table at {flags.table}."]) from error
+    except (OSError, deltalake.exceptions.DeltaError) as error:
+        raise Failed(f"cannot read the table at {flags.table}: {error}") from error
+    reader = _Files(url, pa.table(paths)["path"].to_pylist())
+    report = examine(reader, flags.stream, None if flags.messages is None else int(flags.messages))
+    print(_to_json(report) if flags.json else "\n".join(_lines(report)))
+    return 0 if report.is_complete else 1
+
+
+class _Files:
+    def __init__(self, url: str, paths: list[str]) -> None:
+        self._system, self._root = Folder(url, ()).open()
+        self._paths = paths
+
+    def __call__(self, columns: list[str]) -> Iterator[pa.Table]:
+        for path in self._paths:
+            yield pq.ParquetFile(f"{self._root}/{path}", filesystem=self._system).read(columns)
+
+
+def _to_json(report: Report) -> str:
+    streams = [
+        {**asdict(stream), "missing_messages": stream.missing_messages, "complete": stream.is_complete}
+        for stream in report.streams
+    ]
+    return json.dumps({"complete": report.is_complete, "without_id": report.without_id, "streams": streams})
+
+
+def _lines(report: Report) -> Iterator[str]:
+    names = ["stream", "messages", "events", "missing", "duplicates", "cut", ""]
+    rows = [names, *([*_cells(stream)] for stream in report.streams)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    for row in rows:
+        first, *others, last = (
+            cell.ljust(width) if column in (0, len(names) - 1) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join([first, *others, last]).rstrip()
+    for stream in report.streams:
+        if stream.missing:
+            yield f"{stream.stream_id}: missing {_listed(_gap(*gap) for gap in stream.missing)}"
+        if stream.cut:
+            yield f"{stream.stream_id}: levels are missing at {_listed(map(str, stream.cut))}"
+    if report.without_id:
+        yield f"{report.without_id} events have no id, or one without stream and position."
+    yield "complete" if report.is_complete else "NOT complete"
+
+
+def _cells(stream: StreamReport) -> Iterator[str]:
+    yield stream.stream_id
+    for count in (
+        stream.messages,
+        stream.events,
+        stream.missing_messages,
+        stream.duplicates,
+        len(stream.cut),
+    ):
+        yield f"{count:,}"
+    yield "complete" if stream.is_complete else "incomplete"
+
+
+def _gap(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    every: list[Any] = list(texts)
+    rest = len(every) - SHOWN
+    return ", ".join(every[:SHOWN]) + (f" and {rest} more; --json shows all" if rest > 0 else "")
+
+
+VERIFY = Command("verify", "show whether the bronze table is complete", add_flags, run)

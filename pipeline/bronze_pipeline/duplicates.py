@@ -1,0 +1,111 @@
+"""Removes events that came before: within a micro-batch, and against what the table has.
+
+Ids are compared exactly. The table's files are opened only where their statistics allow one of the batch's
+streams and positions, and only their id columns are read, so the cost follows from the batch and from what
+overlaps with it, not from the size of the table. Events without an id are kept: nothing tells them apart.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from bronze_pipeline.files import Folder, Written, delete_file, read_file, write_file
+from bronze_pipeline.tables import Table, candidates
+
+ID_COLUMNS = ["event_id", "stream_id", "position"]
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The files to commit, and how many rows were left out."""
+
+    files: Sequence[Written]
+    duplicates: int
+
+
+def without_repeats(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """Leave out events whose id came before in the same batch of rows."""
+    keep = _first_of_each(batch["event_id"])
+    return (batch, 0) if keep is None else (batch.filter(keep), len(batch) - pc.sum(keep).as_py())
+
+
+def distinct(table: Table, files: Sequence[Written]) -> Distinct:
+    """Leave out of new files what is in the table, or in an earlier one of them."""
+    if not files:
+        return Distinct([], 0)
+    parts = [read_file(table.staging, file.path, ID_COLUMNS) for file in files]
+    ids = pa.concat_tables(parts).combine_chunks()
+    keep = _first_of_each(ids["event_id"])
+    known = _known(table, ids)
+    if len(known):
+        fresh = pc.or_(pc.is_null(ids["event_id"]), pc.invert(pc.is_in(ids["event_id"], value_set=known)))
+        keep = fresh if keep is None else pc.and_(keep, fresh)
+    if keep is None:
+        return Distinct(files, 0)
+    kept: list[Written] = []
+    start = 0
+    for file in files:
+        mask = keep.slice(start, file.rows)
+        start += file.rows
+        kept += _filtered(table.staging, file, mask)
+    return Distinct(kept, sum(file.rows for file in files) - sum(file.rows for file in kept))
+
+
+def _first_of_each(ids: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+    """Return which rows bring an id for the first time; None if all do."""
+    if isinstance(ids, pa.ChunkedArray):
+        ids = ids.combine_chunks()
+    if pc.count_distinct(ids, mode="only_valid").as_py() == len(ids) - ids.null_count:
+        return None
+    rows = pa.table({"id": ids, "row": pa.array(range(len(ids)), pa.int64())})
+    first = rows.group_by("id").aggregate([("row", "min")])["row_min"]
+    return pc.or_(pc.is_null(ids), pc.is_in(rows["row"], value_set=first.combine_chunks()).combine_chunks())
+
+
+def _known(table: Table, ids: pa.Table) -> pa.Array:
+    """Return those of the ids that the table has."""
+    ranges = (
+        ids.filter(pc.is_valid(ids["stream_id"]))
+        .group_by("stream_id")
+        .aggregate([("position", "min"), ("position", "max")])
+    )
+    ranges = ranges.rename_columns({"position_min": "lowest", "position_max": "highest"})
+    odd = ids.filter(pc.and_(pc.is_null(ids["stream_id"]), pc.is_valid(ids["event_id"])))
+    paths = candidates(table.index(), ranges, without_stream=len(odd) > 0)
+    if not paths:
+        return pa.array([], pa.string())
+    system, root = table.folder.open()
+    files = ds.dataset(
+        [f"{root}/{path}" for path in paths],
+        filesystem=system,
+        format="parquet",
+        schema=pa.schema([table.schema.field(name) for name in ID_COLUMNS]),
+    )
+    wanted = None
+    if not len(odd) and len(ranges):
+        lowest, highest = pc.min(ranges["lowest"]).as_py(), pc.max(ranges["highest"]).as_py()
+        wanted = (ds.field("position") >= lowest) & (ds.field("position") <= highest)
+    own = ids["event_id"].combine_chunks()
+    found = [
+        batch["event_id"].filter(pc.is_in(batch["event_id"], value_set=own))
+        for batch in files.to_batches(columns=["event_id"], filter=wanted)
+    ]
+    return pa.chunked_array(found, pa.string()).combine_chunks()
+
+
+def _filtered(folder: Folder, file: Written, keep: pa.Array) -> list[Written]:
+    kept = pc.sum(keep).as_py() or 0
+    if kept == file.rows:
+        return [file]
+    rows = read_file(folder, file.path).filter(keep) if kept else None
+    delete_file(folder, file.path)
+    if rows is None:
+        return []
+    path = f"{file.path.rpartition('/')[0]}/part-{uuid.uuid4().hex}.parquet"
+    return [write_file(folder, path, file.partition, rows)]

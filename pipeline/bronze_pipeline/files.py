@@ -1,0 +1,162 @@
+"""Parquet files of a table: tasks write them, the driver commits them.
+
+A `Folder` is where files go: it is a plain value that travels to the workers. A `Written` describes one
+file, with the statistics that let readers, and the check for duplicates, pass over files that cannot hold
+what they look for.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+ROWS_IN_FILE = 256 * 1024
+ROWS_IN_GROUP = 128 * 1024
+# Columns whose values hardly repeat: a dictionary of them only costs time.
+DISTINCT_COLUMNS = ("event_id", "bus_position", "raw")
+# What one looks for most; statistics of these go into the table's log.
+INDEXED_COLUMNS = ("stream_id", "position", "exchange", "symbol")
+COMPRESSION = "zstd"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A place for files, as a path or URL, and how rows are divided among its subfolders."""
+
+    url: str
+    partition_columns: tuple[str, ...]
+
+    def open(self) -> tuple[pyarrow.fs.FileSystem, str]:
+        """Return the file system and the path on it."""
+        system, path = pyarrow.fs.FileSystem.from_uri(self.url)
+        return system, path.rstrip("/")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file of a table."""
+
+    path: str
+    """Relative to the table's folder."""
+    size: int
+    rows: int
+    partition: Mapping[str, str]
+    lowest: Mapping[str, Any]
+    highest: Mapping[str, Any]
+    nulls: Mapping[str, int]
+
+    def moved(self, path: str) -> Written:
+        return replace(self, path=path)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Written:
+        return cls(**json.loads(text))
+
+
+class FileWriter:
+    """Writes the rows of one task, one file for each partition that occurs."""
+
+    def __init__(self, folder: Folder, schema: pa.Schema, prefix: str) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._schema = pa.schema([field for field in schema if field.name not in folder.partition_columns])
+        self._pending: dict[tuple[str, ...], list[pa.RecordBatch]] = {}
+        self._written: list[Written] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows; they wait in memory until a file is full, or until `finish`."""
+        for values, rows in _divide(batch, self._folder.partition_columns):
+            pending = self._pending.setdefault(values, [])
+            pending.append(rows.select(self._schema.names))
+            if sum(map(len, pending)) >= ROWS_IN_FILE:
+                self._written.append(self._write_file(values, self._pending.pop(values)))
+
+    def finish(self) -> list[Written]:
+        """Write what is left, and describe all files."""
+        rest = [self._write_file(values, batches) for values, batches in sorted(self._pending.items())]
+        return [*self._written, *rest]
+
+    def _write_file(self, values: tuple[str, ...], batches: list[pa.RecordBatch]) -> Written:
+        partition = dict(zip(self._folder.partition_columns, values, strict=True))
+        parts = [f"{name}={quote(value, safe='')}" for name, value in partition.items()]
+        path = "/".join([*parts, f"{self._prefix}-{uuid.uuid4().hex}.parquet"])
+        return write_file(self._folder, path, partition, pa.Table.from_batches(batches, self._schema))
+
+
+def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa.Table) -> Written:
+    """Write one file."""
+    system, root = folder.open()
+    target = f"{root}/{path}"
+    system.create_dir(target.rpartition("/")[0], recursive=True)
+    repeating = [name for name in _leaves(rows.schema) if name.split(".")[0] not in DISTINCT_COLUMNS]
+    pq.write_table(
+        rows,
+        target,
+        filesystem=system,
+        compression=COMPRESSION,
+        row_group_size=ROWS_IN_GROUP,
+        use_dictionary=repeating,
+    )
+    size = system.get_file_info(target).size
+    indexed = [name for name in INDEXED_COLUMNS if name in rows.schema.names]
+    bounds = {name: pc.min_max(rows[name]).as_py() for name in indexed}
+    return Written(
+        path=path,
+        size=size,
+        rows=len(rows),
+        partition=dict(partition),
+        lowest={name: each["min"] for name, each in bounds.items() if each["min"] is not None},
+        highest={name: each["max"] for name, each in bounds.items() if each["max"] is not None},
+        nulls={name: rows[name].null_count for name in indexed},
+    )
+
+
+def read_file(folder: Folder, path: str, columns: list[str] | None = None) -> pa.Table:
+    """Read one file, or some of its columns; the partition's columns are not in it."""
+    system, root = folder.open()
+    return pq.ParquetFile(f"{root}/{path}", filesystem=system).read(columns)
+
+
+def delete_file(folder: Folder, path: str) -> None:
+    system, root = folder.open()
+    system.delete_file(f"{root}/{path}")
+
+
+def _divide(
+    batch: pa.RecordBatch, columns: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
+    texts = [batch[name].cast(pa.string()).fill_null(NULL_PARTITION) for name in columns]
+    keys = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "\n")
+    found = pc.unique(keys).to_pylist()
+    for key in found:
+        yield tuple(key.split("\n")), batch if len(found) == 1 else batch.filter(pc.equal(keys, key))
+
+
+def _leaves(schema: pa.Schema) -> Iterator[str]:
+    for field in schema:
+        yield from _leaves_of(field.name, field.type)
+
+
+def _leaves_of(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for part in kind:
+            yield from _leaves_of(f"{path}.{part.name}", part.type)
+    elif pa.types.is_map(kind):
+        yield from (f"{path}.key_value.key", f"{path}.key_value.value")
+    elif pa.types.is_list(kind):
+        yield from _leaves_of(f"{path}.list.element", kind.value_type)
+    else:
+        yield path

@@ -1,0 +1,35 @@
+"""Lengths of time as they are written on the command line: 500ms, 30s, 5m, 1h, 1d."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+UNITS = {
+    "ms": ("milliseconds", 1_000),
+    "s": ("seconds", 1_000_000),
+    "m": ("minutes", 60_000_000),
+    "h": ("hours", 3_600_000_000),
+    "d": ("days", 86_400_000_000),
+}
+PATTERN = re.compile(rf"([1-9]\d{{0,5}})({'|'.join(UNITS)})")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A length of time."""
+
+    label: str
+    """As it was written."""
+    words: str
+    """As Spark wants it."""
+    microseconds: int
+
+
+def parse_interval(text: str) -> Interval | None:
+    """Read a length of time; None if the text is none."""
+    found = PATTERN.fullmatch(text)
+    if found is None:
+        return None
+    word, microseconds = UNITS[found[2]]
+    return Interval(text, f"{found[1]} {word}", int(found[1]) * microseconds)

@@ -1,0 +1,42 @@
+"""Where the tables are: one folder with a table of each name in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from bronze_pipeline.schema import EVENTS, PARTITION_COLUMNS, QUARANTINE, QUARANTINE_PARTITION_COLUMNS
+from bronze_pipeline.tables import DeltaTable, ParquetTable, Table
+
+FORMATS = ("delta", "parquet")
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A folder of tables in one format; a path or a URL such as s3://bucket/prefix."""
+
+    place: str
+    format: str = FORMATS[0]
+
+    @property
+    def url(self) -> str:
+        place = self.place.rstrip("/")
+        return place if urlsplit(place).scheme else Path(place).absolute().as_uri()
+
+    def table_url(self, name: str) -> str:
+        return f"{self.url}/{name}"
+
+    def open(self, name: str, schema: pa.Schema, partition_columns: tuple[str, ...]) -> Table:
+        """Open a table, and make it if it is not there; raise TableError if it cannot be used."""
+        if self.format == "parquet":
+            return ParquetTable(self.table_url(name), schema, partition_columns)
+        return DeltaTable(self.table_url(name), schema, partition_columns, name)
+
+    def events(self) -> Table:
+        return self.open("bronze", EVENTS, PARTITION_COLUMNS)
+
+    def quarantine(self) -> Table:
+        return self.open("quarantine", QUARANTINE, QUARANTINE_PARTITION_COLUMNS)

@@ -1,0 +1,119 @@
+"""The columns of the tables, derived once from the envelope's Protobuf schema.
+
+`ARRIVED` is what every source gives: one row for each record of a bus. `EVENTS` is the bronze table of
+decoded events, `QUARANTINE` the table of what could not be decoded or was lost on the bus.
+
+Types follow one rule: nothing is rounded. Decimal text stays text, unsigned integers get a type that holds
+all of them, enumeration values are their Protobuf names (a value newer than this schema is its number).
+Timestamps have microseconds, as Spark and Delta do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from bronze_client.schema import NormalizedEvent
+from google.protobuf.descriptor import FieldDescriptor
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+META = pa.map_(pa.string(), pa.string())
+
+PAYLOADS: dict[str, str] = {
+    field.name: field.json_name for field in NormalizedEvent.DESCRIPTOR.oneofs_by_name["payload"].fields
+}
+"""Column of each payload to the name of its case, as the bus writes it: `book_change` to `bookChange`."""
+
+UNKNOWN_CASE = "unknown"
+"""The case of an event whose payload is newer than this schema; its bytes are in `raw`."""
+
+_SCALARS = {
+    FieldDescriptor.TYPE_STRING: pa.string(),
+    FieldDescriptor.TYPE_ENUM: pa.string(),
+    FieldDescriptor.TYPE_BOOL: pa.bool_(),
+    FieldDescriptor.TYPE_INT32: pa.int32(),
+    FieldDescriptor.TYPE_INT64: pa.int64(),
+    FieldDescriptor.TYPE_UINT32: pa.int64(),
+    FieldDescriptor.TYPE_UINT64: pa.decimal128(20, 0),
+}
+
+
+def _type(field: Any) -> pa.DataType:
+    # Any: the Protobuf runtime has more than one kind of descriptors.
+    if field.type != FieldDescriptor.TYPE_MESSAGE:
+        return _SCALARS[field.type]
+    if field.message_type.full_name == "google.protobuf.Timestamp":
+        return TIMESTAMP
+    nested = _struct(field.message_type)
+    return pa.list_(nested) if field.is_repeated else nested
+
+
+def _struct(message: Any) -> pa.StructType:
+    return pa.struct([pa.field(field.name, _type(field)) for field in message.fields])
+
+
+_BUS = [
+    pa.field("bus", pa.string()),
+    pa.field("destination", pa.string()),
+    pa.field("bus_partition", pa.string()),
+    pa.field("bus_position", pa.string()),
+]
+
+ARRIVED = pa.schema(
+    [
+        # Subject, topic, stream, stream key or queue, as the sidecar rendered it.
+        pa.field("destination", pa.string()),
+        # Where the position counts: JetStream stream, Kafka partition, Kinesis shard, Redis key.
+        pa.field("bus_partition", pa.string()),
+        # Sequence number, offset, entry id or message id, as the bus writes it.
+        pa.field("bus_position", pa.string()),
+        pa.field("value", pa.binary()),
+        # Set instead of the value when the bus no longer has records that should be here.
+        pa.field("loss", pa.string()),
+        # What the bus wants back when the record is stored; only SQS has such a thing.
+        pa.field("receipt", pa.string()),
+    ]
+)
+
+PARSED = pa.schema(
+    [
+        pa.field(field.name, META if field.name == "meta" else _type(field))
+        for field in NormalizedEvent.DESCRIPTOR.fields
+    ]
+)
+"""The envelope's own fields, decoded."""
+
+PARTITION_COLUMNS = ("date", "payload_case")
+
+EVENTS = pa.schema(
+    [
+        # UTC day of local_ts; of ingest_ts where that is missing.
+        pa.field("date", pa.date32()),
+        pa.field("payload_case", pa.string()),
+        pa.field("event_id", pa.string()),
+        # The parts of `<stream id>:<position>[.<level>]`; NULL where an id has another form.
+        pa.field("stream_id", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("level", pa.int32()),
+        *(
+            PARSED.field(name)
+            for name in ("source", "exchange", "symbol", "local_ts", "ingest_ts", "origin", "meta")
+        ),
+        *_BUS,
+        *(PARSED.field(name) for name in PAYLOADS),
+        # The envelope's bytes, for unknown cases, and for all events if one asks for it.
+        pa.field("raw", pa.binary()),
+    ]
+)
+
+QUARANTINE_PARTITION_COLUMNS = ("date",)
+
+QUARANTINE = pa.schema(
+    [
+        # UTC day on which the job met the record.
+        pa.field("date", pa.date32()),
+        pa.field("reason", pa.string()),
+        *_BUS,
+        pa.field("raw", pa.binary()),
+    ]
+)

@@ -1,0 +1,68 @@
+"""The Spark session.
+
+Under `spark-submit` the master and everything else come from there; a session that this program starts by
+itself runs in this process, on the cores of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # A source that changes nothing makes no batches.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+}
+OLDEST_JAVA = 17
+# A task is tried again this often: a connection to a bus may break.
+ATTEMPTS = 4
+
+
+class NoJava(RuntimeError):  # noqa: N818 - named for what it says
+    """There is no Java for Spark on this machine."""
+
+
+def require_java() -> None:
+    """Raise NoJava, with what to do, where Spark could not start."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if program is None or not Path(program).exists():
+        raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer: install it, or set JAVA_HOME.")
+
+
+def open_session(name: str, *, cores: int | None = None) -> SparkSession:
+    """Return the session of `spark-submit`, or start a local one; raise NoJava."""
+    builder = SparkSession.builder.appName(name)
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    if not _is_submitted():
+        require_java()
+        # Workers run the same Python, with the same packages.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        builder = builder.master(f"local[{cores or '*'},{ATTEMPTS}]")
+        for key, value in LOCAL_SETTINGS.items():
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _is_submitted() -> bool:
+    # Set by spark-submit for the program that it starts.
+    return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,0 +1,57 @@
+"""The query from the trades to the bars of one interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.silver.bars import KEY, TRADE_COLUMNS, bars
+from bronze_pipeline.silver.follow import rows_of
+from bronze_pipeline.silver.queries import Outcome, arrow_schema
+from bronze_pipeline.silver.upserts import UpsertTable
+
+
+@dataclass
+class BarQuery:
+    """Makes bars of trades."""
+
+    lake: Lake
+    label: str
+    """The interval as it is written in names, such as 1m."""
+    interval: str
+    """The same in Spark's words."""
+    trades: pa.Schema
+    """Of the table `trades`."""
+    watermark: str | None = None
+    output_mode: str = "update"
+
+    @property
+    def name(self) -> str:
+        return f"bars_{self.label}"
+
+    @property
+    def source(self) -> str:
+        return self.lake.table_url("trades")
+
+    def open(self, spark: SparkSession) -> None:
+        columns = pa.schema([self.trades.field(name) for name in TRADE_COLUMNS])
+        self._schema = arrow_schema(
+            bars(spark.createDataFrame([], from_arrow_schema(columns)), self.interval).schema
+        )
+        self._table = UpsertTable(self.lake, self.name, self._schema, KEY)
+
+    def read(self, files: DataFrame) -> DataFrame:
+        return bars(rows_of(files, self.source, self.trades, TRADE_COLUMNS), self.interval, self.watermark)
+
+    def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
+        # Also if the table has it: Spark's state must get there as well.
+        changed = rows.toArrow().cast(self._schema)
+        if self._table.has(job, batch):
+            return None
+        if len(changed):
+            self._table.put(changed, job, batch)
+        return Outcome({self.name: len(changed)})

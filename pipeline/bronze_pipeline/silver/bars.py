@@ -1,0 +1,71 @@
+"""Trades to bars: open, high, low, close, volume for each interval, in exact decimals.
+
+A bar is emitted whenever a trade changes it, and the table's row of the same exchange, symbol and time is
+replaced: the last bars of a replay are there without waiting for later trades. The watermark only says how
+long a bar is kept in Spark's state, to be changed by late trades. Without one it is kept for good, so that
+replays may come in any order of their dates; with one, trades that come later are left out, and counted.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
+from pyspark.sql.types import DecimalType
+
+from bronze_pipeline.silver.columns import DECIMAL, product
+
+TRADE_COLUMNS = ("exchange", "symbol", "event_ts", "stream_id", "position", "side", "price", "qty")
+"""What bars need of the trades."""
+
+KEY = ("date", "exchange", "symbol", "open_ts")
+PARTITION_COLUMNS = ("date",)
+PLACES = Decimal(1).scaleb(-18)
+# Enough for any quotient of two decimal(38,18).
+CONTEXT = Context(prec=76, rounding=ROUND_HALF_EVEN)
+
+
+def bars(trades: DataFrame, interval: str, watermark: str | None = None) -> DataFrame:
+    """Return bars of one interval, such as `1 minutes`; times begin at full intervals since 1970, UTC."""
+    usable = trades.where(F.col("price").isNotNull() & F.col("qty").isNotNull())
+    if watermark is not None:
+        usable = usable.withWatermark("event_ts", watermark)
+    # Trades of one moment are in the order in which their source sent them.
+    moment = F.struct("event_ts", "position", "stream_id")
+    grouped = usable.groupBy(F.window("event_ts", interval).alias("window"), "exchange", "symbol").agg(
+        F.min_by("price", moment).alias("open"),
+        F.max("price").alias("high"),
+        F.min("price").alias("low"),
+        F.max_by("price", moment).alias("close"),
+        F.try_sum("qty").alias("volume"),
+        _volume_of("buy"),
+        _volume_of("sell"),
+        F.count("*").alias("trades"),
+        F.try_sum(product(F.col("price"), F.col("qty"))).alias("turnover"),
+    )
+    return grouped.select(
+        F.to_date("window.start").alias("date"),
+        "exchange",
+        "symbol",
+        F.col("window.start").alias("open_ts"),
+        F.col("window.end").alias("close_ts"),
+        *(
+            F.col(name)
+            for name in ("open", "high", "low", "close", "volume", "buy_volume", "sell_volume", "trades")
+        ),
+        "turnover",
+        F.udf(quotient, DecimalType(38, 18), useArrow=True)("turnover", "volume").alias("vwap"),
+    )
+
+
+def quotient(dividend: Decimal | None, divisor: Decimal | None) -> Decimal | None:
+    """Divide, with 18 places behind the point: Spark's own division of such numbers has six."""
+    if dividend is None or not divisor:
+        return None
+    return CONTEXT.quantize(CONTEXT.divide(dividend, divisor), PLACES)
+
+
+def _volume_of(side: str) -> Column:
+    part = F.when(F.col("side") == side, F.col("qty")).otherwise(F.lit(0).cast(DECIMAL))
+    return F.try_sum(part).alias(f"{side}_volume")

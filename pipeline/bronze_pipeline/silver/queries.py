@@ -1,0 +1,107 @@
+"""What every query of the silver job is, and how one is started.
+
+Each has its own checkpoint, named after it. A batch that Spark repeats after a crash is known to each
+table by the query's id and the batch's number, and is not stored again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
+from bronze_pipeline.bronze import QUERY_ID
+from bronze_pipeline.silver.follow import NAME, DeltaSource
+
+# The interface that keeps the books needs this one; it also holds more bars than memory does.
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a query did with one micro-batch."""
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows that each table got."""
+    duplicates: int = 0
+    faults: int = 0
+
+
+class Query(Protocol):
+    """A streaming query from one table to others."""
+
+    output_mode: str
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> str:
+        """URL of the table that it follows."""
+
+    def open(self, spark: SparkSession) -> None:
+        """Open its tables, and make them if they are not there."""
+
+    def read(self, files: DataFrame) -> DataFrame:
+        """Return the rows of a micro-batch, from the files of the source."""
+
+    def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
+        """Store a micro-batch; None if the tables have it already."""
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What became of one micro-batch."""
+
+    query: str
+    batch: int
+    outcome: Outcome | None
+    """None if the tables had it already."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Start:
+    """How queries are run."""
+
+    checkpoints: str
+    available_now: bool
+    trigger: str
+    max_records: int
+    on_batch: Callable[[BatchReport], None]
+
+
+def start(spark: SparkSession, query: Query, how: Start) -> StreamingQuery:
+    """Start a query."""
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
+    spark.dataSource.register(DeltaSource)
+    query.open(spark)
+    options = {"table": query.source, "maxRecordsPerBatch": str(how.max_records)}
+    files = spark.readStream.format(NAME).options(**options).load()
+
+    def write_batch(rows: DataFrame, batch: int) -> None:
+        began = time.monotonic()
+        job = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        if job is None:
+            raise RuntimeError("Spark does not tell the id of the streaming query")
+        outcome = query.write(rows, job, batch)
+        how.on_batch(BatchReport(query.name, batch, outcome, time.monotonic() - began))
+
+    writer = query.read(files).writeStream.foreachBatch(write_batch).outputMode(query.output_mode)
+    writer = writer.queryName(query.name).option("checkpointLocation", f"{how.checkpoints}/{query.name}")
+    return writer.trigger(
+        **({"availableNow": True} if how.available_now else {"processingTime": how.trigger})
+    ).start()
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the columns of a frame as those of a table; any may be NULL."""
+    fields = to_arrow_schema(schema, timezone="UTC")
+    return pa.schema([each.with_nullable(True) for each in fields])

@@ -1,0 +1,98 @@
+"""The query from bronze to the tables of typed records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.schema import EVENTS, PAYLOADS
+from bronze_pipeline.silver.follow import ReadFiles, rows_of
+from bronze_pipeline.silver.queries import Outcome, arrow_schema
+from bronze_pipeline.silver.records import ENVELOPE, FAULTS, PARTITION_COLUMNS, RECORDS, Record
+from bronze_pipeline.silver.storing import (
+    QUARANTINE,
+    QUARANTINE_PARTITION_COLUMNS,
+    Prepared,
+    distinct,
+    prepare,
+)
+from bronze_pipeline.tables import Table
+
+QUARANTINE_NAME = "quarantine"
+CASES = pa.schema([EVENTS.field("payload_case")])
+
+
+@cache
+def table_schema(spark: SparkSession, record: Record) -> pa.Schema:
+    """Return the columns of a record's table."""
+    bronze = pa.schema([EVENTS.field(name) for name in (*ENVELOPE, record.payload)])
+    empty = spark.createDataFrame([], from_arrow_schema(bronze))
+    return arrow_schema(record.transform(empty).drop(FAULTS).schema)
+
+
+@dataclass
+class RecordQuery:
+    """Types and stores what bronze gets."""
+
+    source: str
+    lake: Lake
+    name: str = "records"
+    output_mode: str = "append"
+    _tables: dict[str, Table] = field(default_factory=dict)
+
+    def open(self, spark: SparkSession) -> None:
+        self._tables = {
+            record.table: self.lake.open(record.table, table_schema(spark, record), PARTITION_COLUMNS)
+            for record in RECORDS
+        }
+        self._quarantine = self.lake.open(QUARANTINE_NAME, QUARANTINE, QUARANTINE_PARTITION_COLUMNS)
+
+    def read(self, files: DataFrame) -> DataFrame:
+        return files
+
+    def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
+        # The source is asked once; the files are read for each kind of record, with its columns alone.
+        files = rows.sparkSession.createDataFrame(rows.collect(), rows.schema)
+        occurring = self._occurring(files)
+        left = [record for record in occurring if not self._tables[record.table].has(job, batch)]
+        if occurring and not left:
+            return None
+        prepared = {record.table: self._prepare(files, record) for record in left}
+        faults = [file for each in prepared.values() for file in each.faults]
+        # First: a repeated batch skips the tables that have it, and would not find their faults again.
+        if faults and not self._quarantine.has(job, batch):
+            self._quarantine.commit(faults, job, batch)
+        stored: dict[str, int] = {}
+        duplicates = 0
+        for name, written in prepared.items():
+            fresh = distinct(self._tables[name], written.rows)
+            if fresh.files:
+                self._tables[name].commit(fresh.files, job, batch)
+            stored[name] = fresh.rows
+            duplicates += fresh.duplicates
+        return Outcome(stored, duplicates, sum(file.rows for file in faults))
+
+    def _occurring(self, files: DataFrame) -> list[Record]:
+        """Return the kinds of records that the files have."""
+        read = ReadFiles(self.source, CASES, None)
+        found = files.mapInArrow(lambda batches: _distinct(read(batches)), from_arrow_schema(CASES)).collect()
+        present = {row["payload_case"] for row in found}
+        return [record for record in RECORDS if PAYLOADS[record.payload] in present]
+
+    def _prepare(self, files: DataFrame, record: Record) -> Prepared:
+        has_payload = ds.field(record.payload).is_valid()
+        events = rows_of(files, self.source, EVENTS, [*ENVELOPE, record.payload], has_payload)
+        return prepare(record.transform(events), record.table, self._tables[record.table], self._quarantine)
+
+
+def _distinct(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pc.unique(batch["payload_case"])], schema=CASES)

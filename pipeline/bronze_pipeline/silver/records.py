@@ -1,0 +1,271 @@
+"""Bronze events to typed rows: for each kind of record a pure function of a frame.
+
+Every table begins with the same columns. `event_ts` is the exchange's time, or the local one where the
+exchange gives none, or else that of the sidecar. Text that is no number becomes NULL in its row and an
+entry of `faults`, which the quarantine table gets; a number that the exchange did not give is NULL and no
+fault.
+
+`dedupe_key` names what a row is about. Bronze has each event once, so mostly it is the event's id. Trades
+come again in other streams, when a replay with another request covers the same time: their key is the
+exchange's own id, with the symbol, price and quantity, for some exchanges give the parts of one order the
+same id. A trade without an id, and everything else, is told apart by the event's id alone: two streams are
+two views of a book.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
+
+from bronze_pipeline.silver.columns import decimal, enum_name, fault, present, scaled
+
+ENVELOPE = (
+    "payload_case", "event_id", "stream_id", "position", "level",
+    "source", "exchange", "symbol", "local_ts", "ingest_ts", "origin", "meta",
+)  # fmt: skip
+"""The columns of bronze that every record needs beside its payload."""
+
+PARTITION_COLUMNS = ("date", "exchange")
+FAULTS = "faults"
+FAULTS_TYPE = "array<struct<column: string, text: string, reason: string>>"
+KEY_SEPARATOR = "|"
+PRICE_DIGITS = 8
+FUNDING_RATE_DIGITS = 9
+VOLATILITY_DIGITS = 6
+GREEK_DIGITS = 9
+
+Transform: TypeAlias = Callable[[DataFrame], DataFrame]
+
+
+def trades(events: DataFrame) -> DataFrame:
+    parts = [
+        F.col("exchange"),
+        F.col("symbol"),
+        *(F.col(f"trade.{name}") for name in ("trade_id", "price_str", "qty_str")),
+    ]
+    key = F.when(present(F.col("trade.trade_id")).isNotNull(), F.concat_ws(KEY_SEPARATOR, *parts))
+    columns = {
+        "trade_id": present(F.col("trade.trade_id")),
+        "side": _side("trade"),
+        "sequence": F.col("trade.sequence"),
+    }
+    return _typed(events, "trade", columns, {"price": PRICE_DIGITS, "qty": PRICE_DIGITS}, key=key)
+
+
+def book_changes(events: DataFrame) -> DataFrame:
+    """Return one row for each level; those of a message share its position."""
+    columns = {
+        "is_snapshot": F.col("meta")["is_snapshot"] == "true",
+        "side": _side("book_change"),
+        "action": enum_name(F.col("book_change.action"), "ACTION_"),
+        "sequence": F.col("book_change.sequence"),
+    }
+    return _typed(events, "book_change", columns, {"price": PRICE_DIGITS, "qty": PRICE_DIGITS})
+
+
+def book_snapshots(events: DataFrame) -> DataFrame:
+    return _snapshots(events, "book_snapshot")
+
+
+def grouped_book_snapshots(events: DataFrame) -> DataFrame:
+    return _snapshots(events, "grouped_book_snapshot")
+
+
+def quotes(events: DataFrame) -> DataFrame:
+    return _typed(
+        events, "quote", {}, dict.fromkeys(("bid_price", "bid_qty", "ask_price", "ask_qty"), PRICE_DIGITS)
+    )
+
+
+def book_tickers(events: DataFrame) -> DataFrame:
+    names = ("best_bid_price", "best_bid_qty", "best_ask_price", "best_ask_qty")
+    return _typed(events, "book_ticker", {}, dict.fromkeys(names, PRICE_DIGITS))
+
+
+def derivative_tickers(events: DataFrame) -> DataFrame:
+    numbers = {"mark_price": PRICE_DIGITS, "index_price": PRICE_DIGITS, "funding_rate": FUNDING_RATE_DIGITS}
+    return _typed(events, "derivative_ticker", {}, numbers)
+
+
+def liquidations(events: DataFrame) -> DataFrame:
+    columns = {"order_id": present(F.col("liquidation.order_id")), "side": _side("liquidation")}
+    return _typed(events, "liquidation", columns, {"price": PRICE_DIGITS, "qty": PRICE_DIGITS})
+
+
+def option_summaries(events: DataFrame) -> DataFrame:
+    greeks = dict.fromkeys(("delta", "gamma", "theta", "vega"), GREEK_DIGITS)
+    return _typed(events, "option_summary", {}, {"iv": VOLATILITY_DIGITS, **greeks, "oi": PRICE_DIGITS})
+
+
+def trade_bars(events: DataFrame) -> DataFrame:
+    """Return the bars that the source made; those made of the trades are in other tables."""
+    columns = {
+        "kind": enum_name(F.col("trade_bar.kind"), "BAR_KIND_"),
+        "interval": F.col("trade_bar.interval"),
+        "interval_ms": F.col("trade_bar.interval_ms"),
+        "end_ts": F.col("trade_bar.end_ts"),
+        "trade_count": F.col("trade_bar.trade_count"),
+    }
+    numbers = dict.fromkeys(("open", "high", "low", "close", "volume"), PRICE_DIGITS)
+    return _typed(events, "trade_bar", columns, numbers)
+
+
+def errors(events: DataFrame) -> DataFrame:
+    columns = {
+        "details": F.col("error.details"),
+        "code": enum_name(F.col("error.code"), "ERROR_CODE_"),
+        "subsequent_errors": F.col("error.subsequent_errors"),
+    }
+    return _typed(events, "error", columns, {}, has_event_ts=False)
+
+
+def disconnects(events: DataFrame) -> DataFrame:
+    columns = {"reason": F.col("disconnect.reason"), "close_code": F.col("disconnect.close_code")}
+    return _typed(events, "disconnect", columns, {}, has_event_ts=False)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A kind of record: its payload's column in bronze, and its table."""
+
+    payload: str
+    table: str
+    transform: Transform
+
+
+RECORDS = (
+    Record("trade", "trades", trades),
+    Record("book_change", "book_changes", book_changes),
+    Record("book_snapshot", "book_snapshots", book_snapshots),
+    Record("grouped_book_snapshot", "grouped_book_snapshots", grouped_book_snapshots),
+    Record("quote", "quotes", quotes),
+    Record("book_ticker", "book_tickers", book_tickers),
+    Record("derivative_ticker", "derivative_tickers", derivative_tickers),
+    Record("liquidation", "liquidations", liquidations),
+    Record("option_summary", "option_summaries", option_summaries),
+    Record("trade_bar", "trade_bars", trade_bars),
+    Record("error", "errors", errors),
+    Record("disconnect", "disconnects", disconnects),
+)
+"""Every kind of record that has a table."""
+
+
+def _side(payload: str) -> Column:
+    return enum_name(F.col(f"{payload}.side"), "SIDE_")
+
+
+def _typed(
+    events: DataFrame,
+    payload: str,
+    columns: Mapping[str, Column],
+    numbers: Mapping[str, int],
+    *,
+    key: Column | None = None,
+    has_event_ts: bool = True,
+) -> DataFrame:
+    """Select the common columns, the record's own, and its numbers with their scaled form."""
+    texts = {name: F.col(f"{payload}.{name}_str") for name in numbers}
+    typed = events.where(F.col(payload).isNotNull()).select(
+        *_common(payload, key, has_event_ts=has_event_ts),
+        *(column.alias(name) for name, column in columns.items()),
+        *(text.alias(f"{name}_str") for name, text in texts.items()),
+        *(decimal(text).alias(name) for name, text in texts.items()),
+    )
+    found = [fault(name, F.col(f"{name}_str"), F.col(name)) for name in numbers]
+    return typed.select(
+        *_names(typed, without=[*numbers, *(f"{name}_str" for name in numbers)]),
+        *(
+            column
+            for name, digits in numbers.items()
+            for column in (F.col(name), scaled(F.col(name), digits).alias(f"{name}_e{digits}"))
+        ),
+        _faults(found),
+    )
+
+
+def _common(payload: str, key: Column | None, *, has_event_ts: bool) -> list[Column]:
+    times = [F.col("local_ts"), F.col("ingest_ts")]
+    event_ts = F.coalesce(F.col(f"{payload}.event_ts"), *times) if has_event_ts else F.coalesce(*times)
+    event_id = F.col("event_id")
+    return [
+        F.to_date(event_ts).alias("date"),
+        F.col("exchange"),
+        F.col("symbol"),
+        event_ts.alias("event_ts"),
+        F.col("local_ts"),
+        F.col("ingest_ts"),
+        (event_id if key is None else F.coalesce(key, event_id)).alias("dedupe_key"),
+        event_id,
+        *(F.col(name) for name in ("stream_id", "position", "level", "source")),
+        enum_name(F.col("origin"), "ORIGIN_").alias("origin"),
+    ]
+
+
+def _names(frame: DataFrame, without: Sequence[str]) -> list[Column]:
+    return [F.col(name) for name in frame.columns if name not in without]
+
+
+def _faults(found: Sequence[Column]) -> Column:
+    if not found:
+        return F.lit(None).cast(FAULTS_TYPE).alias(FAULTS)
+    faults = F.array_compact(F.array(*found)).cast(FAULTS_TYPE)
+    return F.when(F.size(faults) > 0, faults).alias(FAULTS)
+
+
+def _snapshots(events: DataFrame, payload: str) -> DataFrame:
+    columns = {
+        "data_name": F.col("meta")["data_name"],
+        **{
+            name: F.col(f"{payload}.{name}")
+            for name in ("depth", "interval_ms", "grouping", "remove_crossed_levels", "sequence")
+        },
+        "bids": _levels(F.col(f"{payload}.bids")),
+        "asks": _levels(F.col(f"{payload}.asks")),
+    }
+    typed = _typed(events, payload, columns, {})
+    faults = F.concat(_level_faults("bids"), _level_faults("asks"))
+    return typed.select(
+        *_names(typed, without=["bids", "asks", FAULTS]),
+        *(F.transform(F.col(side), _without_text).alias(side) for side in ("bids", "asks")),
+        F.when(F.size(faults) > 0, faults).alias(FAULTS),
+    )
+
+
+def _levels(levels: Column) -> Column:
+    """Return the levels that are there: a book with fewer than `depth` has empty ones at its end."""
+    there = F.filter(levels, lambda level: (level["price_str"] != "") | (level["qty_str"] != ""))
+    return F.transform(
+        there,
+        lambda level: F.struct(
+            level["price_str"].alias("price_str"),
+            level["qty_str"].alias("qty_str"),
+            decimal(level["price_str"]).alias("price"),
+            decimal(level["qty_str"]).alias("qty"),
+        ),
+    )
+
+
+def _without_text(level: Column) -> Column:
+    price, qty = level["price"], level["qty"]
+    return F.struct(
+        price.alias("price"),
+        qty.alias("qty"),
+        scaled(price, PRICE_DIGITS).alias(f"price_e{PRICE_DIGITS}"),
+        scaled(qty, PRICE_DIGITS).alias(f"qty_e{PRICE_DIGITS}"),
+    )
+
+
+def _level_faults(side: str) -> Column:
+    found = F.transform(
+        F.col(side),
+        lambda level: F.array_compact(
+            F.array(
+                *(fault(f"{side}.{name}", level[f"{name}_str"], level[name]) for name in ("price", "qty"))
+            )
+        ),
+    )
+    return F.flatten(found).cast(FAULTS_TYPE)

@@ -1,0 +1,180 @@
+"""Stores typed rows: tasks write the files, the driver leaves out what the table has, and commits.
+
+Rows with the same `dedupe_key` are the same. A table is searched for a batch's keys only in the partitions
+and the span of time that the batch touches: the same record has the same `event_ts`. Rows without a key
+are kept.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame
+
+from bronze_pipeline.files import FileWriter, Folder, Written, delete_file, read_file, write_file
+from bronze_pipeline.schema import TIMESTAMP
+from bronze_pipeline.silver.records import FAULTS
+from bronze_pipeline.tables import Table
+
+QUARANTINE = pa.schema(
+    [
+        # The table's day, so that a fault is found beside its row.
+        pa.field("date", pa.date32()),
+        pa.field("table", pa.string()),
+        pa.field("event_id", pa.string()),
+        pa.field("exchange", pa.string()),
+        pa.field("symbol", pa.string()),
+        pa.field("event_ts", TIMESTAMP),
+        pa.field("column", pa.string()),
+        pa.field("text", pa.string()),
+        pa.field("reason", pa.string()),
+    ]
+)
+QUARANTINE_PARTITION_COLUMNS = ("date",)
+_ROW_COLUMNS = ("date", "event_id", "exchange", "symbol", "event_ts")
+
+RESULT = pa.schema([("name", pa.string()), ("file", pa.string())])
+RESULT_SCHEMA = "name string, file string"
+ROWS, FAULTY = "rows", "faults"
+# Sources round times differently; a record's time is looked for within this.
+SAME_TIME = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Files that tasks wrote and no commit has yet."""
+
+    rows: Sequence[Written]
+    faults: Sequence[Written]
+
+
+@dataclass
+class Stored:
+    """What became of rows."""
+
+    rows: int = 0
+    duplicates: int = 0
+    files: list[Written] = field(default_factory=list)
+
+
+def prepare(frame: DataFrame, name: str, table: Table, quarantine: Table) -> Prepared:
+    """Write typed rows, and their faults, to files."""
+    task = WriteRows(name, table.staging, table.schema, quarantine.staging)
+    found = frame.mapInArrow(task, RESULT_SCHEMA).collect()
+    files = {
+        kind: [Written.from_json(row["file"]) for row in found if row["name"] == kind]
+        for kind in (ROWS, FAULTY)
+    }
+    return Prepared(files[ROWS], files[FAULTY])
+
+
+@dataclass(frozen=True)
+class WriteRows:
+    """What a worker does with typed rows."""
+
+    name: str
+    folder: Folder
+    schema: pa.Schema
+    quarantine: Folder
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = FileWriter(self.folder, self.schema, "part")
+        faults = FileWriter(self.quarantine, QUARANTINE, "part")
+        for batch in batches:
+            if not len(batch):
+                continue
+            rows.write(batch.drop_columns([FAULTS]).cast(self.schema))
+            if batch[FAULTS].null_count < len(batch):
+                faults.write(quarantined(batch, self.name))
+        written = {ROWS: rows.finish(), FAULTY: faults.finish()}
+        yield pa.RecordBatch.from_pylist(
+            [{"name": kind, "file": file.to_json()} for kind, files in written.items() for file in files],
+            RESULT,
+        )
+
+
+def quarantined(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """Return a row of `QUARANTINE` for each fault."""
+    owners = pc.list_parent_indices(batch[FAULTS])
+    found = pc.list_flatten(batch[FAULTS])
+    columns = {column: batch[column].take(owners) for column in _ROW_COLUMNS}
+    columns |= {part: pc.struct_field(found, part) for part in ("column", "text", "reason")}
+    columns["table"] = pa.repeat(pa.scalar(name), len(owners))
+    return pa.RecordBatch.from_arrays(
+        [columns[each.name].cast(each.type) for each in QUARANTINE], schema=QUARANTINE
+    )
+
+
+def distinct(table: Table, files: Sequence[Written]) -> Stored:
+    """Leave out of new files what is in the table, or in an earlier one of them."""
+    if not files:
+        return Stored()
+    parts = [read_file(table.staging, file.path, ["dedupe_key", "event_ts"]) for file in files]
+    new = pa.concat_tables(parts).combine_chunks()
+    keys = new["dedupe_key"].combine_chunks()
+    keep = pc.or_(pc.is_null(keys), _is_first(keys))
+    known = _known(table, files, new)
+    if len(known):
+        keep = pc.and_(keep, pc.invert(pc.is_in(keys, value_set=known)))
+    kept: list[Written] = []
+    start = 0
+    for file in files:
+        kept += _filtered(table.staging, file, keep.slice(start, file.rows))
+        start += file.rows
+    rows = sum(file.rows for file in kept)
+    return Stored(rows, len(keys) - rows, kept)
+
+
+def _is_first(keys: pa.Array) -> pa.Array:
+    rows = pa.table({"key": keys, "row": pa.array(range(len(keys)), pa.int64())})
+    first = rows.group_by("key").aggregate([("row", "min")])["row_min"].combine_chunks()
+    return pc.is_in(rows["row"].combine_chunks(), value_set=first)
+
+
+def _known(table: Table, files: Sequence[Written], new: pa.Table) -> pa.Array:
+    """Return those of the keys that the table has."""
+    folders = {file.path.rpartition("/")[0] for file in files}
+    paths = [path for path in table.index()["path"].to_pylist() if path.rpartition("/")[0] in folders]
+    if not paths:
+        return pa.array([], pa.string())
+    system, root = table.folder.open()
+    schema = pa.schema([table.schema.field(name) for name in ("dedupe_key", "event_ts")])
+    there = ds.dataset(
+        [f"{root}/{path}" for path in paths], filesystem=system, format="parquet", schema=schema
+    )
+    own = new["dedupe_key"].combine_chunks()
+    found = [
+        batch["dedupe_key"].filter(pc.is_in(batch["dedupe_key"], value_set=own, skip_nulls=True))
+        for batch in there.to_batches(columns=["dedupe_key"], filter=_near(new["event_ts"]))
+    ]
+    return pa.chunked_array(found, pa.string()).combine_chunks()
+
+
+def _near(times: pa.ChunkedArray) -> ds.Expression | None:
+    if times.null_count:
+        return None
+    span: dict[str, Any] = pc.min_max(times).as_py()
+    earliest, latest = (
+        pa.scalar(span["min"] - SAME_TIME, TIMESTAMP),
+        pa.scalar(span["max"] + SAME_TIME, TIMESTAMP),
+    )
+    return (ds.field("event_ts") >= earliest) & (ds.field("event_ts") <= latest)
+
+
+def _filtered(folder: Folder, file: Written, keep: pa.Array) -> list[Written]:
+    kept = pc.sum(keep).as_py() or 0
+    if kept == file.rows:
+        return [file]
+    rows = read_file(folder, file.path).filter(keep) if kept else None
+    delete_file(folder, file.path)
+    if rows is None:
+        return []
+    path = f"{file.path.rpartition('/')[0]}/part-{uuid.uuid4().hex}.parquet"
+    return [write_file(folder, path, file.partition, rows)]

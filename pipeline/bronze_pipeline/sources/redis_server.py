@@ -1,0 +1,188 @@
+"""Redis Streams on a server: finding them, reading entries, and where to cut a range of them."""
+
+from __future__ import annotations
+
+import gc
+import ssl
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from redis.cluster import RedisCluster
+
+from bronze_pipeline.sources.base import Unreachable, read_secret
+from bronze_pipeline.sources.redis_positions import EntryId, StreamState
+
+DATA_FIELD = b"data"
+PAGE = 10_000
+KEYS_IN_PIPELINE = 1_000
+SECONDS_TO_CONNECT = 10
+SECONDS_TO_ANSWER = 60
+
+# How a cut is looked for: entries read to learn the rate, and entries passed over by that rate.
+SAMPLE = 128
+LARGEST_SAMPLE = 8_192
+LEAP = 16_384
+
+
+Entry = tuple[bytes, Any]
+"""An entry's id, and its fields with their values in turn, or as a dictionary."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a server; plain values, for it goes to workers."""
+
+    host: str
+    port: int
+    db: int = 0
+    cluster: bool = False
+    tls: bool = False
+    username: str | None = None
+    password_file: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+
+
+@contextmanager
+def connect(access: Access) -> Iterator[Server]:
+    """Connect; close on leaving."""
+    where = f"Redis at {access.host}:{access.port}"
+    settings: dict[str, Any] = {
+        "host": access.host,
+        "port": access.port,
+        "username": access.username,
+        "password": read_secret("passwordFile", access.password_file),
+        "socket_connect_timeout": SECONDS_TO_CONNECT,
+        "socket_timeout": SECONDS_TO_ANSWER,
+        "protocol": 2,
+    }
+    if access.tls:
+        settings |= {
+            "ssl": True,
+            "ssl_ca_certs": access.tls_ca_file,
+            "ssl_certfile": access.tls_cert_file,
+            "ssl_keyfile": access.tls_key_file,
+            "ssl_min_version": ssl.TLSVersion.TLSv1_2,
+        }
+    try:
+        client: Any = RedisCluster(**settings) if access.cluster else redis.Redis(db=access.db, **settings)
+        with client:
+            # Lists as they come: making dictionaries of fields would double the time.
+            client.set_response_callback("XRANGE", lambda answer, **_: answer)
+            yield Server(client, cluster=access.cluster)
+    except redis.RedisError as error:
+        raise Unreachable(f"{where}: {error}") from error
+
+
+class Server:
+    """A connected server or cluster."""
+
+    def __init__(self, client: Any, *, cluster: bool) -> None:
+        self._client = client
+        self._cluster = cluster
+
+    def find(self, pattern: str) -> set[str]:
+        """Return the keys of streams that a pattern matches."""
+        everywhere = {"target_nodes": RedisCluster.PRIMARIES} if self._cluster else {}
+        found = self._client.scan_iter(pattern, count=KEYS_IN_PIPELINE, _type="stream", **everywhere)
+        return {key.decode() for key in found}
+
+    def states(self, keys: Iterable[str]) -> dict[str, StreamState]:
+        """Return what the streams are; those that do not exist are left out."""
+        wanted = sorted(keys)
+        answers = self._ask([("XINFO", "STREAM", key) for key in wanted])
+        states: dict[str, StreamState] = {}
+        for key, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, redis.ResponseError) and "no such key" in str(answer):
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            states[key] = _state(dict(zip(answer[::2], answer[1::2], strict=True)))
+        return states
+
+    def entries(self, key: str, first: str, last: str, count: int) -> list[Entry]:
+        # Thousands of small lists and no cycle among them: looking for one takes a third of the time.
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            found: list[Entry] = self._client.execute_command("XRANGE", key, first, last, "COUNT", count)
+        finally:
+            if was_on:
+                gc.enable()
+        return found
+
+    def firsts(self, places: Sequence[tuple[str, str, str]]) -> list[EntryId | None]:
+        """Return the first entry of each range, given as key, first and last."""
+        answers = self._ask([("XRANGE", *place, "COUNT", 1) for place in places])
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return [EntryId.parse(answer[0][0]) if answer else None for answer in answers]
+
+    def _ask(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        answers: list[Any] = []
+        for start in range(0, len(commands), KEYS_IN_PIPELINE):
+            pipeline = self._client.pipeline() if self._cluster else self._client.pipeline(transaction=False)
+            for command in commands[start : start + KEYS_IN_PIPELINE]:
+                pipeline.execute_command(*command)
+            answers += pipeline.execute(raise_on_error=False)
+        return answers
+
+    # -- cutting
+
+    def nth(self, key: str, after: EntryId, count: int) -> EntryId | None:
+        """Return the entry that is `count` entries after an id; None if there are not so many."""
+        found = self.entries(key, f"({after}", "+", count)
+        return EntryId.parse(found[-1][0]) if len(found) == count else None
+
+    def about_nth(self, key: str, after: EntryId, count: int) -> EntryId | None:
+        """Return an entry that is about `count` entries after an id; None if there are not so many.
+
+        A server cannot count entries without sending them. So their rate is measured at many places, and the
+        time between those is passed over.
+        """
+        taken, size, place = 0, SAMPLE, f"({after}"
+        while True:
+            found = self.entries(key, place, "+", size)
+            if len(found) < size:
+                return None
+            taken += size
+            ids = [EntryId.parse(found[0][0]), EntryId.parse(found[-1][0])]
+            leap = min(count - taken, LEAP)
+            if leap <= 0:
+                return ids[1]
+            span = ids[1].ms - ids[0].ms
+            if span == 0:
+                # So many at once that a clock of milliseconds shows no rate: go on without a leap.
+                size, place = min(2 * size, LARGEST_SAMPLE), f"({ids[1]}"
+                continue
+            size, place = SAMPLE, str(ids[1].ms + max(1, leap * span // size))
+            taken += leap
+
+
+def values(entries: Sequence[Entry]) -> list[bytes | None]:
+    """Return the envelope in each entry; None where there is none."""
+    if entries and isinstance(entries[0][1], dict):  # so does the client of a cluster
+        return [fields.get(DATA_FIELD) for _, fields in entries]
+    # The sidecar writes the envelope first.
+    return [fields[1] if fields[0] == DATA_FIELD else _named(fields) for _, fields in entries]
+
+
+def _named(fields: Sequence[bytes]) -> bytes | None:
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    return next((value for name, value in pairs if name == DATA_FIELD), None)
+
+
+def _state(facts: dict[bytes, Any]) -> StreamState:
+    first = facts[b"first-entry"]
+    return StreamState(
+        last=EntryId.parse(facts[b"last-generated-id"]),
+        length=facts[b"length"],
+        first=EntryId.parse(first[0]) if first else None,
+        added=facts.get(b"entries-added"),
+        deleted=EntryId.parse(facts.get(b"max-deleted-entry-id", b"0-0")),
+    )

@@ -1,0 +1,273 @@
+"""AWS SQS, standard and FIFO queues: `bronze.sqs`, as a stream only.
+
+Options: `queue` (a name, or a URL); `maxRecordsPerBatch`, `visibilitySeconds` (300: how long others do not
+see messages that were received; longer than a micro-batch takes); `region`, `profile`, `endpointUrl`,
+`tlsCaFile`. Credentials are found where the AWS tools find them.
+
+A queue has no positions. The driver receives messages and hands them to the tasks; when the tables have
+them, the job deletes them (`SqsBus.settle`). Messages of a batch that was not stored, or whose deletion
+failed, appear again after `visibilitySeconds`, and the id of an event keeps it from being stored twice. So
+nothing is lost and nothing is there twice, as long as a message does not outlive the queue's retention
+period; but there is no order in standard queues, and an offset (`{"queue", "received"}`) only counts. What
+expired in a queue leaves no trace, so no loss can be reported.
+
+A FIFO queue gives no more of a message group while messages of it are under way: at most 10 of each
+group in a micro-batch. Many groups and a short trigger help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import binascii
+import logging
+import time
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import SplitResult, parse_qs
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from bronze_pipeline.schema import ARRIVED
+from bronze_pipeline.sources.aws import Access, Carried, access_options, add_access_flags, service
+from bronze_pipeline.sources.base import (
+    ROWS_IN_BATCH,
+    SPARK_SCHEMA,
+    Bus,
+    OptionError,
+    SourceOptions,
+    most,
+)
+
+NAME = "bronze.sqs"
+FIFO = ".fifo"
+DEFAULT_VISIBILITY = 300
+LONGEST_VISIBILITY = 12 * 60 * 60
+
+MOST_IN_CALL = 10
+CALLS_AT_ONCE = 16
+# A queue lets 120,000 messages be under way.
+MOST_UNDER_WAY = 100_000
+# A task carries what the driver received, and must stay well below the 128 MiB that Spark allows.
+MOST_BYTES = 64 << 20
+# How long an empty queue is waited for; longer waits would hold up Spark's stop.
+WAIT_SECONDS = 1
+# A queue that is filled as fast as it is read must not make a micro-batch endless.
+LONGEST_RECEIVING_SECONDS = 20.0
+
+log = logging.getLogger(__name__)
+
+
+class SqsSource(DataSource):
+    """A queue, as a stream."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return SPARK_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
+        return SqsStreamReader(Queue(self.options))
+
+
+class Queue:
+    """A queue with its options."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        options = SourceOptions(NAME, given)
+        self.name = options.required("queue")
+        self.max_records = min(options.max_records, MOST_UNDER_WAY)
+        self.visibility_seconds = options.count("visibilitySeconds", DEFAULT_VISIBILITY)
+        if self.visibility_seconds > LONGEST_VISIBILITY:
+            raise OptionError(f"{NAME}: 'visibilitySeconds' is more than {LONGEST_VISIBILITY}.")
+        if options.start != "earliest":
+            raise OptionError(
+                f"{NAME}: 'start' must be earliest, for a queue has no other place to begin at."
+            )
+        self.access = Access.of(options)
+
+    def url(self, client: Any) -> str:
+        """Return the queue's URL, which calls want."""
+        if "://" in self.name:
+            return self.name
+        return str(client.get_queue_url(QueueName=self.name)["QueueUrl"])
+
+    def receive(self, client: Any, url: str, wait_seconds: int = 0) -> list[dict[str, Any]]:
+        """Make one call; return at most ten messages."""
+        try:
+            answer = client.receive_message(
+                QueueUrl=url,
+                MaxNumberOfMessages=MOST_IN_CALL,
+                VisibilityTimeout=self.visibility_seconds,
+                WaitTimeSeconds=wait_seconds,
+                MessageSystemAttributeNames=["SentTimestamp", "MessageGroupId", "SequenceNumber"],
+            )
+        except client.exceptions.OverLimit:
+            # What is under way has to be stored first.
+            return []
+        return list(answer.get("Messages", ()))
+
+    def delete(self, receipts: Sequence[str]) -> int:
+        """Delete messages; return how many could not be."""
+        calls = [receipts[place : place + MOST_IN_CALL] for place in range(0, len(receipts), MOST_IN_CALL)]
+        with (
+            service("sqs", self.access, CALLS_AT_ONCE) as client,
+            ThreadPoolExecutor(CALLS_AT_ONCE) as threads,
+        ):
+            url = self.url(client)
+
+            def delete(some: Sequence[str]) -> int:
+                entries = [{"Id": str(place), "ReceiptHandle": each} for place, each in enumerate(some)]
+                answer = client.delete_message_batch(QueueUrl=url, Entries=entries)
+                return len(answer.get("Failed", ()))
+
+            return sum(threads.map(delete, calls))
+
+
+class SqsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Receives messages."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._received: tuple[dict[str, Any], list[Carried]] | None = None
+        """Messages of the newest micro-batch, and its end."""
+        self._until_ms: float | None = None
+        self._is_done = False
+        """With availableNow: what was there has been received."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return {"queue": self._queue.name, "received": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return ReadMaxRows(self._queue.max_records)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._until_ms = time.time() * 1000
+        self._is_done = False
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        queue = self._queue
+        if start["queue"] != queue.name:
+            raise OptionError(
+                f"the checkpoint belongs to the queue '{start['queue']}', not to '{queue.name}'."
+                " Use another checkpoint."
+            )
+        if self._is_done:
+            return start
+        messages = self._receive(min(most(limit) or queue.max_records, queue.max_records))
+        if self._until_ms is not None:
+            old = [each for each in messages if int(each["Attributes"]["SentTimestamp"]) <= self._until_ms]
+            self._is_done = not old
+        if not messages:
+            return start
+        end = {"queue": queue.name, "received": start["received"] + len(messages)}
+        batches = [
+            self._batch(messages[place : place + ROWS_IN_BATCH])
+            for place in range(0, len(messages), ROWS_IN_BATCH)
+        ]
+        self._received = (end, [Carried([batch]) for batch in batches])
+        return end
+
+    def _receive(self, limit: int) -> list[dict[str, Any]]:
+        queue = self._queue
+        deadline = time.monotonic() + LONGEST_RECEIVING_SECONDS
+        with (
+            service("sqs", queue.access, CALLS_AT_ONCE) as client,
+            ThreadPoolExecutor(CALLS_AT_ONCE) as threads,
+        ):
+            url = queue.url(client)
+            messages = queue.receive(client, url, WAIT_SECONDS)
+            size = sum(len(each["Body"]) for each in messages)
+            is_empty = not messages
+            while not is_empty and size < MOST_BYTES and time.monotonic() < deadline:
+                room = (limit - len(messages)) // MOST_IN_CALL
+                if room < 1:
+                    break
+                calls = min(room, CALLS_AT_ONCE)
+                answers = list(threads.map(lambda _: queue.receive(client, url), range(calls)))
+                new = [message for answer in answers for message in answer]
+                messages += new
+                size += sum(len(each["Body"]) for each in new)
+                is_empty = not new
+        return messages
+
+    def _batch(self, messages: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        rows = [
+            {
+                "destination": self._queue.name,
+                "bus_partition": message["Attributes"].get("MessageGroupId", ""),
+                "bus_position": message["Attributes"].get("SequenceNumber", message["MessageId"]),
+                "value": _envelope(message["Body"]),
+                "receipt": message["ReceiptHandle"],
+            }
+            for message in messages
+        ]
+        return pa.RecordBatch.from_pylist(rows, ARRIVED)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if self._received is not None and self._received[0] == end and start != end:
+            return self._received[1]
+        # A batch of an earlier run: its messages appear again by themselves.
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Carried)  # noqa: S101 - from `partitions`
+        return iter(partition.batches)
+
+
+class SqsBus(Bus):
+    """SQS on the command line."""
+
+    name = "sqs"
+    schemes = ("sqs",)
+    url_form = "sqs://queue?region=eu-central-1 or sqs://host/account/queue"
+    data_source = SqsSource
+    subject = ("queue",)
+    repeats = False
+
+    def add_flags(self, parser: argparse.ArgumentParser) -> None:
+        group = add_access_flags(parser, self.name, "SQS")
+        group.add_argument(
+            "--sqs-visibility-seconds",
+            metavar="N",
+            help=f"how long received messages are hidden; longer than a batch takes ({DEFAULT_VISIBILITY})",
+        )
+
+    def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
+        query = parse_qs(url.query)
+        if not url.netloc or set(query) - {"region"} or "@" in url.netloc:
+            raise OptionError(f"--from: name the queue, as in {self.url_form}.")
+        queue = f"https://{url.netloc}{url.path}" if url.path.strip("/") else url.netloc
+        options = {"queue": queue, **access_options(flags, self.name)}
+        if "region" in query:
+            options.setdefault("region", query["region"][0])
+        if flags.sqs_visibility_seconds is not None:
+            options["visibilitySeconds"] = flags.sqs_visibility_seconds
+        return options
+
+    def settle(self, options: Mapping[str, str], receipts: Sequence[str]) -> None:
+        """Delete messages that are stored."""
+        if not receipts:
+            return
+        failed = Queue(options).delete(receipts)
+        if failed:
+            log.warning(
+                "%s of %s stored messages could not be deleted; they will come again", failed, len(receipts)
+            )
+
+    def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - others can
+        return None
+
+
+def _envelope(body: str) -> bytes:
+    try:
+        return b64decode(body, validate=True)
+    except (binascii.Error, ValueError):
+        # Not from the sidecar; it ends in quarantine as it is.
+        return body.encode()

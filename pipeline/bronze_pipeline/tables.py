@@ -1,0 +1,248 @@
+"""Tables as sets of Parquet files that grow by one commit for each micro-batch.
+
+`DeltaTable` commits through delta-rs: all files of a micro-batch appear at once, together with the number
+of the batch, so a batch that Spark repeats after a crash is recognized. `ParquetTable` is a folder for
+readers that know no Delta. It moves finished files into place and then notes the batch; a reader that looks
+in between, or after a crash and before the restart, sees a part of a batch. After the restart its content
+is exact as well.
+
+Both assume one job that writes to a table at a time. A job is named by its checkpoint (`job`): a new
+checkpoint is a new job, whose batches count from 0 again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import deltalake
+import deltalake.exceptions
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+from deltalake.transaction import AddAction, RemoveAction
+
+from bronze_pipeline.files import Folder, Written
+
+INDEX = pa.schema(
+    [
+        ("path", pa.string()),
+        ("lowest_stream", pa.string()),
+        ("highest_stream", pa.string()),
+        ("lowest_position", pa.int64()),
+        ("highest_position", pa.int64()),
+        # Rows whose event id has no stream.
+        ("without_stream", pa.int64()),
+        ("rows", pa.int64()),
+    ]
+)
+"""What the check for duplicates knows of a file before it opens it; NULL where a file does not tell."""
+
+LOG = "_commits"
+STAGING = "_staging"
+
+
+class TableError(Exception):
+    """A table cannot be used; the text says why."""
+
+
+class Table(Protocol):
+    """A table that is there, with the columns of its schema."""
+
+    folder: Folder
+    """Where readers look."""
+    staging: Folder
+    """Where tasks write."""
+    schema: pa.Schema
+
+    def has(self, job: str, batch: int) -> bool:
+        """Tell whether a batch of a job is in the table; to be asked before its files are written."""
+
+    def index(self) -> pa.Table:
+        """Return the files that readers see, as rows of `INDEX`."""
+
+    def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
+        """Add the files of a batch; all of them, or none."""
+
+
+class DeltaTable:
+    """A Delta Lake table."""
+
+    def __init__(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...], name: str) -> None:
+        self.folder = self.staging = Folder(url, partition_columns)
+        self.schema = schema
+        try:
+            self._table = deltalake.DeltaTable.create(
+                url, schema=schema, mode="ignore", partition_by=list(partition_columns), name=name
+            )
+        except (OSError, deltalake.exceptions.DeltaError) as error:
+            raise TableError(f"cannot open the Delta table at {url}: {error}") from error
+        there = _types(self._table.schema())
+        wanted = _types(deltalake.Schema.from_arrow(schema))
+        if there != wanted:
+            names = sorted(
+                name for name in there.keys() | wanted.keys() if there.get(name) != wanted.get(name)
+            )
+            raise TableError(f"the Delta table at {url} has other columns; these differ: {', '.join(names)}")
+
+    def has(self, job: str, batch: int) -> bool:
+        self._table.update_incremental()
+        version = self._table.transaction_version(job)
+        return version is not None and version >= batch
+
+    def index(self) -> pa.Table:
+        self._table.update_incremental()
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        columns = {
+            "path": "path",
+            "lowest_stream": "min.stream_id",
+            "highest_stream": "max.stream_id",
+            "lowest_position": "min.position",
+            "highest_position": "max.position",
+            "without_stream": "null_count.stream_id",
+            "rows": "num_records",
+        }
+        there = set(actions.schema.names)
+        arrays = [
+            actions[columns[field.name]].cast(field.type)
+            if columns[field.name] in there
+            else pa.nulls(len(actions), field.type)
+            for field in INDEX
+        ]
+        return pa.table(arrays, schema=INDEX)
+
+    def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(each.path, each.size, dict(each.partition), now, data_change=True, stats=_stats(each))
+            for each in files
+        ]
+        properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(job, batch)])
+        self._table.create_write_transaction(
+            actions,
+            mode="append",
+            schema=self._table.schema(),
+            partition_by=list(self.folder.partition_columns),
+            commit_properties=properties,
+        )
+
+
+class ParquetTable:
+    """A folder of Parquet files, with the commits noted beside them."""
+
+    def __init__(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...]) -> None:
+        self.folder = Folder(url, partition_columns)
+        self.staging = Folder(f"{url}/{STAGING}", partition_columns)
+        self.schema = schema
+        self._is_clean = False
+        self._system, self._root = self.folder.open()
+        try:
+            self._system.create_dir(f"{self._root}/{LOG}", recursive=True)
+            self._system.create_dir(f"{self._root}/{STAGING}", recursive=True)
+        except OSError as error:
+            raise TableError(f"cannot open the Parquet table at {url}: {error}") from error
+        self._commits = {path: self._read(path) for path in self._paths(f"{self._root}/{LOG}", ".json")}
+
+    def has(self, job: str, batch: int) -> bool:
+        if not self._is_clean:
+            self._clean(job)
+        return self._note(job, batch) in self._commits
+
+    def _clean(self, job: str) -> None:
+        """Remove what an attempt left that was killed: staged files, and those in place without a note."""
+        self._system.delete_dir_contents(f"{self._root}/{STAGING}")
+        noted = {f"{self._root}/{file.path}" for files in self._commits.values() for file in files}
+        for path in list(self._paths(self._root, ".parquet")):
+            if path.rpartition("/")[2].startswith(f"{job}-") and path not in noted:
+                self._system.delete_file(path)
+        self._is_clean = True
+
+    def index(self) -> pa.Table:
+        files = [file for files in self._commits.values() for file in files]
+        rows = [
+            {
+                "path": file.path,
+                "lowest_stream": file.lowest.get("stream_id"),
+                "highest_stream": file.highest.get("stream_id"),
+                "lowest_position": file.lowest.get("position"),
+                "highest_position": file.highest.get("position"),
+                "without_stream": file.nulls.get("stream_id"),
+                "rows": file.rows,
+            }
+            for file in files
+        ]
+        return pa.Table.from_pylist(rows, INDEX)
+
+    def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
+        moved = []
+        for file in files:
+            folder, _, name = file.path.rpartition("/")
+            path = f"{folder}/{_prefix(job, batch)}{name}"
+            self._system.create_dir(f"{self._root}/{folder}", recursive=True)
+            self._system.move(f"{self._root}/{STAGING}/{file.path}", f"{self._root}/{path}")
+            moved.append(file.moved(path))
+        note = self._note(job, batch)
+        # Written under another name first: a note is there completely, or not at all.
+        with self._system.open_output_stream(f"{note}.new") as stream:
+            stream.write("\n".join(file.to_json() for file in moved).encode())
+        self._system.move(f"{note}.new", note)
+        self._commits[note] = moved
+
+    def _note(self, job: str, batch: int) -> str:
+        return f"{self._root}/{LOG}/{job}-{batch:010}.json"
+
+    def _read(self, path: str) -> list[Written]:
+        with self._system.open_input_stream(path) as stream:
+            return [Written.from_json(line) for line in stream.read().decode().splitlines()]
+
+    def _paths(self, folder: str, ending: str) -> Iterator[str]:
+        selector = pyarrow.fs.FileSelector(folder, recursive=True)
+        for info in self._system.get_file_info(selector):
+            if info.path.endswith(ending) and f"/{STAGING}/" not in info.path:
+                yield info.path
+
+
+def _prefix(job: str, batch: int) -> str:
+    return f"{job}-{batch:010}-"
+
+
+def _stats(file: Written) -> str:
+    return json.dumps(
+        {
+            "numRecords": file.rows,
+            "minValues": dict(file.lowest),
+            "maxValues": dict(file.highest),
+            "nullCount": dict(file.nulls),
+        }
+    )
+
+
+def _types(schema: deltalake.Schema) -> Mapping[str, Any]:
+    return {field.name: field.type.to_json() for field in schema.fields}
+
+
+def candidates(index: pa.Table, ranges: pa.Table, *, without_stream: bool) -> list[str]:
+    """Return the files that may hold events of these ranges (`stream_id`, `lowest`, `highest`)."""
+    rows = index.combine_chunks()
+    unknown = pc.and_(
+        pc.is_null(rows["lowest_stream"]), pc.not_equal(rows["without_stream"], rows["rows"]).fill_null(True)
+    )
+    found = (
+        pc.or_(unknown, pc.greater(rows["without_stream"], 0).fill_null(True)) if without_stream else unknown
+    )
+    for each in ranges.to_pylist():
+        holds = pc.and_(
+            pc.and_(
+                pc.less_equal(rows["lowest_stream"], each["stream_id"]),
+                pc.greater_equal(rows["highest_stream"], each["stream_id"]),
+            ),
+            pc.and_(
+                pc.less_equal(rows["lowest_position"], each["highest"]),
+                pc.greater_equal(rows["highest_position"], each["lowest"]),
+            ),
+        )
+        found = pc.or_(found, holds.fill_null(False))
+    paths: list[str] = rows["path"].filter(found).to_pylist()
+    return paths

@@ -1,0 +1,54 @@
+"""The command line: what is refused, before Spark starts, and how it says so."""
+
+from __future__ import annotations
+
+import pytest
+from bronze_pipeline.cli import main
+
+GOOD = ("bronze", "--from", "nats://localhost/S", "--to", "lake")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--from", "natz://localhost/S"), "--from: no bus has the scheme 'natz'. Did you mean 'nats'?"),
+        (
+            ("--from", "nats://localhost"),
+            "--from: name the servers and the stream, as in nats://host:4222/STREAM.",
+        ),
+        (("--from", "nats://u:geheim@localhost/S"), "--from: holds credentials. Give --nats-user and"),
+        (("--trigger", "soon"), "--trigger: 'soon' is no time. It looks like 500ms, 30s or 5m."),
+        (("--partitions", "0"), "--partitions: '0' is no whole number from 1 on."),
+        (
+            ("--max-records-per-batch", "many"),
+            "--max-records-per-batch: 'many' is no whole number from 1 on.",
+        ),
+        (("--start", "noon"), "'start' is 'noon', but must be earliest, latest or a sequence number."),
+        (("--nats-user", "me"), "--nats-user and --nats-password-file: give both, or neither."),
+        (("--to", "s3://bucket/lake"), "--checkpoint: is required where --to is a URL"),
+    ],
+)
+def test_a_flag_that_cannot_be_used_is_named(
+    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*GOOD, *flags]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert "geheim" not in printed
+
+
+def test_all_problems_are_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GOOD, "--trigger", "x", "--partitions", "y", "--from", "z://"]) == 2
+    assert [line.split(":")[1].strip() for line in capsys.readouterr().err.splitlines()] == [
+        "--from",
+        "--partitions",
+        "--trigger",
+    ]
+
+
+def test_a_missing_flag_or_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["bronze"], ["gold"], [*GOOD, "--format", "csv"], [*GOOD, "--form", "delta"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+    assert "--from" in capsys.readouterr().err

@@ -1,0 +1,107 @@
+"""`bronze-pipeline silver`: its flags, and one run of everything as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from bronze_pipeline.cli import main
+from bronze_pipeline.intervals import Interval, parse_interval
+from bronze_pipeline.lake import Lake
+from silver_frames import Bronze, at, change, event, stored, trade
+
+TIMES = "It looks like 500ms, 30s, 5m, 1h or 1d."
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("500ms", Interval("500ms", "500 milliseconds", 500_000)),
+        ("1m", Interval("1m", "1 minutes", 60_000_000)),
+        ("1d", Interval("1d", "1 days", 86_400_000_000)),
+        ("0s", None),
+        ("1", None),
+        ("-1s", None),
+        ("1.5s", None),
+        ("1w", None),
+    ],
+)
+def test_intervals(text: str, expected: Interval | None) -> None:
+    assert parse_interval(text) == expected
+
+
+def test_every_problem_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--bars", "1m,soon,60s", "--watermark", "late", "--book-depth", "-1", "--book-interval", "x"]
+    flags += ["--trigger", "0s", "--max-records-per-batch", "none", "--cores", "0"]
+    assert main(["silver", "--from", "nowhere", "--to", "s3://bucket/silver", *flags]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"bronze-pipeline silver: {problem}"
+        for problem in (
+            "--from: there is no Delta table at nowhere.",
+            "--checkpoint: is required where --to is a URL, in the form that Spark reads, such as s3a://.",
+            f"--trigger: '0s' is no time. {TIMES}",
+            f"--bars: 'soon' is no time. {TIMES}",
+            "--bars: '60s' is as long as another one.",
+            f"--watermark: 'late' is no time. {TIMES}",
+            f"--book-interval: 'x' is no time. {TIMES}",
+            "--book-depth: '-1' is no whole number from 0 to 1000.",
+            "--max-records-per-batch: 'none' is no whole number from 1 to 1000000000.",
+            "--cores: '0' is no whole number from 1 to 4096.",
+        )
+    ]
+
+
+@pytest.mark.timeout(600)
+def test_one_run_makes_all_tables(tmp_path: Path) -> None:
+    bronze = Bronze(tmp_path / "bronze")
+    bronze.add(
+        trade("r:0", "10", "1", 0),
+        trade("r:1", "12", "2", 61),
+        change("r:2.0", "BUY", "9", "1", snapshot=True),
+        event(
+            "book_snapshot",
+            "r:3",
+            {"depth": 1, "bids": [{"price_str": "9.0", "qty_str": "1"}], "asks": [], "event_ts": at(3)},
+            meta=[("data_name", "book_snapshot_1_0ms")],
+        ),
+        trade("r:4", "?", "1", 61),
+    )
+    flags = ["--from", bronze.url, "--to", str(tmp_path / "silver"), "--available-now", "--bars", "1m,1h"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bronze_pipeline", "silver", *flags, "--cores", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found.pop("seconds") > 0
+    assert found == {
+        "batches": 4,
+        "rows": {
+            "bars_1h": 1,
+            "bars_1m": 2,
+            "book_changes": 1,
+            "book_snapshots": 1,
+            "book_top": 1,
+            "trades": 3,
+        },
+        "duplicates": 0,
+        "faults": 1,
+        "late": 0,
+        "book_checks": [
+            {
+                "exchange": "x",
+                "symbol": "A",
+                "data_name": "book_snapshot_1_0ms",
+                "matches": 1,
+                "mismatches": 0,
+            }
+        ],
+    }
+    lake = Lake(str(tmp_path / "silver"))
+    assert stored(lake, "bars_1h", ["open", "close", "volume"]) == [(Decimal(10), Decimal(12), Decimal(3))]

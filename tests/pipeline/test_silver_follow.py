@@ -1,0 +1,140 @@
+"""Following a Delta table: which files come, and in which batch. No Spark session."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from bronze_pipeline.schema import EVENTS
+from bronze_pipeline.silver.follow import FILES, Added, DeltaStreamReader, ReadFiles
+from bronze_pipeline.sources.base import OptionError
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from silver_frames import Bronze, trade
+
+
+@pytest.fixture
+def bronze(tmp_path: Path) -> Bronze:
+    return Bronze(tmp_path)
+
+
+def trades(bronze: Bronze, *ids: str) -> None:
+    bronze.add(*(trade(each, "1", "1", 0) for each in ids))
+
+
+def read(bronze: Bronze, files: list[Added]) -> list[str]:
+    columns = pa.schema([EVENTS.field(name) for name in ("date", "event_id", "exchange")])
+    rows = [{"path": file.path, "partition": file.partition} for file in files]
+    batches = ReadFiles(bronze.url, columns, None)([pa.RecordBatch.from_pylist(rows, FILES)])
+    found = pa.Table.from_batches(batches, columns)
+    assert set(found["date"].to_pylist()) <= {trade("r:0", "1", "1", 0)["date"]}
+    assert set(found["exchange"].to_pylist()) <= {"x"}
+    return [str(each) for each in found["event_id"].to_pylist()]
+
+
+def follow(
+    bronze: Bronze, offset: dict[str, object], reader: DeltaStreamReader | None = None
+) -> tuple[list[str], dict[str, object]]:
+    """Read all that comes behind an offset."""
+    reader = reader or DeltaStreamReader(bronze.url, 500_000)
+    end = reader.latestOffset(offset, ReadAllAvailable())
+    files = [file for file in reader.partitions(offset, end) if isinstance(file, Added)]
+    # Offsets are stored as JSON.
+    return read(bronze, files), json.loads(json.dumps(end))
+
+
+def test_it_begins_with_what_is_there_and_goes_on_with_commits(bronze: Bronze) -> None:
+    trades(bronze, "r:0", "r:1")
+    trades(bronze, "r:2")
+    start = DeltaStreamReader(bronze.url, 500_000).initialOffset()
+    trades(bronze, "r:3")
+    first, offset = follow(bronze, start)
+    assert first == ["r:0", "r:1", "r:2", "r:3"]
+    assert follow(bronze, offset) == ([], offset)
+    trades(bronze, "r:4")
+    assert follow(bronze, offset)[0] == ["r:4"]
+
+
+def test_compaction_is_no_news(bronze: Bronze) -> None:
+    trades(bronze, "r:0")
+    _, offset = follow(bronze, DeltaStreamReader(bronze.url, 500_000).initialOffset())
+    trades(bronze, "r:1")
+    trades(bronze, "r:2")
+    table = deltalake.DeltaTable(bronze.url)
+    assert table.optimize.compact()["numFilesRemoved"] == 3
+    trades(bronze, "r:3")
+    assert follow(bronze, offset)[0] == ["r:1", "r:2", "r:3"]
+
+
+def test_a_new_checkpoint_reads_compacted_files(bronze: Bronze) -> None:
+    trades(bronze, "r:0")
+    trades(bronze, "r:1")
+    table = deltalake.DeltaTable(bronze.url)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    found, _ = follow(bronze, DeltaStreamReader(bronze.url, 500_000).initialOffset())
+    assert sorted(found) == ["r:0", "r:1"]
+
+
+def test_files_that_vacuum_took_away_before_they_were_read_are_an_error(bronze: Bronze) -> None:
+    trades(bronze, "r:0")
+    _, offset = follow(bronze, DeltaStreamReader(bronze.url, 500_000).initialOffset())
+    trades(bronze, "r:1")
+    trades(bronze, "r:2")
+    table = deltalake.DeltaTable(bronze.url)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+    with pytest.raises(
+        OptionError, match=r"the file .* is gone\. Use a new checkpoint; rows that the silver tables have"
+    ):
+        follow(bronze, offset)
+
+
+def test_batches_are_bounded_and_commits_stay_whole(bronze: Bronze) -> None:
+    trades(bronze, "r:0", "r:1", "r:2")
+    reader = DeltaStreamReader(bronze.url, 2)
+    offset = reader.initialOffset()
+    trades(bronze, "r:3")
+    trades(bronze, "r:4")
+    trades(bronze, "r:5")
+    found = []
+    for _ in range(4):
+        end = reader.latestOffset(offset, ReadMaxRows(2))
+        files = [file for file in reader.partitions(offset, end) if isinstance(file, Added)]
+        found.append(read(bronze, files))
+        offset = end
+    assert found == [["r:0", "r:1", "r:2"], ["r:3", "r:4"], ["r:5"], []]
+
+
+def test_available_now_ends_where_the_table_ended(bronze: Bronze) -> None:
+    trades(bronze, "r:0")
+    reader = DeltaStreamReader(bronze.url, 500_000)
+    start = reader.initialOffset()
+    trades(bronze, "r:1")
+    reader.prepareForTriggerAvailableNow()
+    trades(bronze, "r:2")
+    assert follow(bronze, start, reader)[0] == ["r:0", "r:1"]
+
+
+def test_another_table_in_the_same_place_is_noticed(bronze: Bronze, tmp_path: Path) -> None:
+    offset = DeltaStreamReader(bronze.url, 1).initialOffset() | {"table": "another"}
+    with pytest.raises(OptionError, match="was made anew after the checkpoint was"):
+        DeltaStreamReader(bronze.url, 1).latestOffset(offset, ReadMaxRows(1))
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=f"there is no Delta table at {re.escape(tmp_path.as_uri())}"):
+        DeltaStreamReader(tmp_path.as_uri(), 1).initialOffset()
+
+
+def test_a_commit_that_is_no_longer_in_the_log_is_an_error(bronze: Bronze) -> None:
+    offset = DeltaStreamReader(bronze.url, 1).initialOffset()
+    trades(bronze, "r:0")
+    Path(bronze.lake.place, "bronze", "_delta_log", f"{1:020}.json").unlink()
+    reader = DeltaStreamReader(bronze.url, 1)
+    end = offset | {"next": 2}
+    with pytest.raises(OptionError, match=r"version 1 of the table .* is no longer in its log"):
+        reader.partitions(offset, end)

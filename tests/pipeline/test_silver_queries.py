@@ -1,0 +1,302 @@
+"""The silver queries in real Spark: from bronze to each table, each row once, also after a crash."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.silver.bar_query import BarQuery
+from bronze_pipeline.silver.book_query import BookQuery
+from bronze_pipeline.silver.checks import BOOK_COLUMNS, SNAPSHOT_COLUMNS, book_checks, summary
+from bronze_pipeline.silver.follow import table_frame
+from bronze_pipeline.silver.queries import BatchReport
+from bronze_pipeline.silver.record_query import RecordQuery, table_schema
+from bronze_pipeline.silver.records import RECORDS
+from pyspark.sql import SparkSession
+from silver_frames import Bronze, at, change, event, run, stored, trade
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Silver:
+    """A bronze table, and the silver tables that are made of it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.bronze = Bronze(folder / "bronze")
+        self.lake = Lake(str(folder / "silver"))
+        self.schemas = {record.table: table_schema(spark, record) for record in RECORDS}
+
+    def records(self) -> list[BatchReport]:
+        return run(self.spark, RecordQuery(self.bronze.url, self.lake), self.folder)
+
+    def bars(self, watermark: str | None = None) -> list[BatchReport]:
+        query = BarQuery(self.lake, "1m", "1 minutes", self.schemas["trades"], watermark)
+        return run(self.spark, query, self.folder)
+
+    def book(self, depth: int = 2, interval_us: int | None = None) -> list[BatchReport]:
+        label = "10s" if interval_us else None
+        return run(
+            self.spark,
+            BookQuery(self.lake, self.schemas["book_changes"], depth, label, interval_us),
+            self.folder,
+        )
+
+    def forget_commit(self, query: str, batch: int) -> None:
+        """Leave the checkpoint as a crash does between the tables' commits and Spark's own."""
+        commits = self.folder / "_checkpoints" / query / "commits"
+        (commits / str(batch)).unlink()
+        (commits / f".{batch}.crc").unlink(missing_ok=True)
+
+    def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        return stored(self.lake, name, columns)
+
+    def levels(self, name: str = "book_top", *key: str) -> dict[Any, tuple[str, str]]:
+        """Return the books by position, or another column, as text: `pricexquantity`, the best first."""
+        columns = [*(key or ("position",)), "bids", "asks"]
+        return {row[0]: (shown(row[1]), shown(row[2])) for row in self.rows(name, *columns)}
+
+
+def shown(levels: list[dict[str, Decimal]]) -> str:
+    return " ".join(f"{level['price'].normalize():f}x{level['qty'].normalize():f}" for level in levels)
+
+
+@pytest.fixture
+def silver(spark: SparkSession, tmp_path: Path) -> Silver:
+    return Silver(spark, tmp_path)
+
+
+def test_records_are_stored_once_also_after_crashes(silver: Silver) -> None:
+    silver.bronze.add(
+        trade("r:0", "10", "1", 0, trade_id="1"),
+        trade("r:1", "nothing", "2", 1, trade_id="2"),
+        change("r:2.0", "BUY", "9", "1"),
+        change("r:2.1", "BUY", "8", "1e40"),
+    )
+    (first,) = silver.records()
+    assert first.outcome
+    assert (first.outcome.rows, first.outcome.duplicates, first.outcome.faults) == (
+        {"trades": 2, "book_changes": 2},
+        0,
+        2,
+    )
+    expected_trades = [("r:0", Decimal(10), 1000000000), ("r:1", None, None)]
+    expected_faults = [
+        ("book_changes", "r:2.1", "qty", "1e40", "does not fit decimal(38,18)"),
+        ("trades", "r:1", "price", "nothing", "no number"),
+    ]
+
+    def check() -> None:
+        assert silver.rows("trades", "event_id", "price", "price_e8") == expected_trades
+        assert silver.rows("book_changes", "event_id") == [("r:2.0",), ("r:2.1",)]
+        assert silver.rows("quarantine", "table", "event_id", "column", "text", "reason") == expected_faults
+
+    check()
+    # A crash behind all commits of the tables.
+    silver.forget_commit("records", 0)
+    (again,) = silver.records()
+    assert (again.batch, again.outcome) == (0, None)
+    check()
+    # A crash before the last of them.
+    silver.forget_commit("records", 0)
+    (silver.folder / "silver" / "book_changes" / "_delta_log" / f"{1:020}.json").unlink()
+    (again,) = silver.records()
+    assert again.outcome
+    assert again.outcome.rows == {"book_changes": 2}
+    check()
+
+
+def test_a_trade_that_another_stream_has_too_is_stored_once(silver: Silver) -> None:
+    silver.bronze.add(trade("r:0", "10", "1", 0, trade_id="1"), trade("s:0", "10", "1", 0, trade_id="1"))
+    silver.bronze.add(trade("r:1", "10", "1", 1, trade_id="2"), trade("r:2", "10", "1", 1, trade_id=""))
+    (first,) = silver.records()
+    assert first.outcome
+    assert first.outcome.duplicates == 1
+    silver.bronze.add(
+        trade("t:0", "10", "1", 1, trade_id="2"),
+        trade("t:1", "10", "1", 1, trade_id=""),
+        trade("t:2", "10", "1", 2, trade_id="3"),
+    )
+    (second,) = silver.records()
+    assert second.outcome
+    assert (second.outcome.rows, second.outcome.duplicates) == ({"trades": 2}, 1)
+    assert silver.rows("trades", "event_id") == [("r:0",), ("r:1",), ("r:2",), ("t:1",), ("t:2",)]
+
+
+def test_a_new_checkpoint_adds_nothing_twice(silver: Silver) -> None:
+    silver.bronze.add(
+        trade("r:0", "10", "1", 0), event("disconnect", "r:1", {"reason": "gone"}, exchange="a b/%c")
+    )
+    silver.records()
+    silver.folder = silver.folder / "other"
+    (report,) = silver.records()
+    assert report.outcome
+    assert (report.outcome.rows, report.outcome.duplicates) == ({"trades": 0, "disconnects": 0}, 2)
+    assert silver.rows("disconnects", "event_id", "exchange", "reason") == [("r:1", "a b/%c", "gone")]
+
+
+def test_bars_change_with_later_trades_and_survive_crashes(silver: Silver) -> None:
+    names = ("open_ts", "open", "high", "low", "close", "volume", "trades")
+    silver.bronze.add(trade("r:0", "10", "1", 10), trade("r:1", "12", "1", 70))
+    silver.records()
+    silver.bars()
+    first = (at(0), *map(Decimal, (10, 10, 10, 10, 1)), 1)
+    assert silver.rows("bars_1m", *names) == [first, (at(60), *map(Decimal, (12, 12, 12, 12, 1)), 1)]
+    # The first minute gets an earlier trade, long after the second one began.
+    silver.bronze.add(trade("r:2", "9", "2", 5), trade("r:3", "13", "1", 80))
+    silver.records()
+    silver.bars()
+    expected = [
+        (at(0), *map(Decimal, (9, 10, 9, 10, 3)), 2),
+        (at(60), *map(Decimal, (12, 13, 12, 13, 2)), 2),
+    ]
+    assert silver.rows("bars_1m", *names) == expected
+    silver.forget_commit("bars_1m", 1)
+    (report,) = silver.bars()
+    assert (report.batch, report.outcome) == (1, None)
+    assert silver.rows("bars_1m", *names) == expected
+    # The state came through the crash as well.
+    silver.bronze.add(trade("r:4", "20", "1", 119))
+    silver.records()
+    silver.bars()
+    assert silver.rows("bars_1m", *names)[1] == (at(60), *map(Decimal, (12, 20, 12, 20, 3)), 3)
+
+
+def test_trades_behind_the_watermark_are_in_no_bar(silver: Silver) -> None:
+    for number, seconds in enumerate((10, 1000, 2000)):
+        silver.bronze.add(trade(f"r:{number}", "10", "1", seconds))
+        silver.records()
+        silver.bars("5 minutes")
+    silver.bronze.add(trade("r:3", "99", "1", 11), trade("r:4", "99", "1", 1900))
+    silver.records()
+    silver.bars("5 minutes")
+    assert silver.rows("bars_1m", "open_ts", "close") == [
+        (at(0), Decimal(10)),
+        (at(960), Decimal(10)),
+        (at(1860), Decimal(99)),
+        (at(1980), Decimal(10)),
+    ]
+
+
+def test_books_by_hand(silver: Silver) -> None:
+    silver.bronze.add(
+        change("r:0.0", "BUY", "10", "1", snapshot=True),
+        change("r:0.1", "BUY", "9", "2", snapshot=True),
+        change("r:0.2", "SELL", "11", "3", snapshot=True),
+        change("r:1.0", "BUY", "10", "0"),
+        change("r:1.1", "BUY", "8", "4"),
+        change("r:1.2", "BUY", "7", "5"),
+        # The first half of a snapshot.
+        change("r:3.0", "BUY", "5", "1", snapshot=True),
+    )
+    silver.records()
+    silver.book()
+    # A message that has come so far only in part is there as it is.
+    expected = {0: ("10x1 9x2", "11x3"), 1: ("9x2 8x4", "11x3"), 3: ("5x1", "")}
+    assert silver.levels() == expected
+    silver.bronze.add(
+        change("r:3.1", "SELL", "6", "1", snapshot=True),
+        change("r:3.2", "SELL", "7", "0.5", snapshot=True),
+        # Behind a later message: not applied.
+        change("r:2.0", "BUY", "5.5", "1"),
+        change("r:4.0", "BUY", "5", "1.5"),
+        change("s:0.0", "BUY", "1", "1"),
+    )
+    silver.records()
+    silver.book()
+    expected |= {3: ("5x1", "6x1 7x0.5"), 4: ("5x1.5", "6x1 7x0.5")}
+    rows = silver.rows("book_top", "stream_id", "position", "has_snapshot", "late")
+    assert rows == [
+        ("r", 0, True, 0),
+        ("r", 1, True, 0),
+        ("r", 3, True, 1),
+        ("r", 4, True, 1),
+        ("s", 0, False, 0),
+    ]
+    # Both streams have a position 0; that of s is the later row.
+    assert silver.levels() == expected | {0: ("1x1", "")}
+    silver.forget_commit("book_top", 1)
+    (report,) = silver.book()
+    assert (report.batch, report.outcome) == (1, None)
+    assert silver.rows("book_top", "stream_id", "position", "has_snapshot", "late") == rows
+
+
+def test_books_once_in_an_interval(silver: Silver) -> None:
+    silver.bronze.add(
+        *(change(f"r:{position}.0", "BUY", "1", str(position)) for position in (1, 4, 9, 12, 18))
+    )
+    silver.records()
+    silver.book(interval_us=10_000_000)
+    silver.bronze.add(change("r:19.0", "BUY", "1", "19"), change("r:35.0", "BUY", "1", "35"))
+    silver.records()
+    silver.book(interval_us=10_000_000)
+    found = silver.rows("book_top_10s", "interval_ts", "position")
+    assert found == [(at(0), 9), (at(10), 19), (at(30), 35)]
+
+
+def test_books_and_checks_of_a_long_replay(silver: Silver) -> None:
+    chance = random.Random(7)  # noqa: S311 - no secret
+    plain: dict[tuple[str, int], int] = {}
+    expected: dict[int, tuple[str, str]] = {}
+    events: list[dict[str, Any]] = []
+    wrong = 0
+    for position in range(0, 600, 2):
+        is_snapshot = position % 200 == 0
+        if is_snapshot:
+            plain = {}
+        for level in range(chance.randrange(1, 5)):
+            side, price, quantity = (
+                chance.choice(["BUY", "SELL"]),
+                chance.randrange(1, 30),
+                chance.randrange(4),
+            )
+            events.append(
+                change(f"r:{position}.{level}", side, str(price), str(quantity), snapshot=is_snapshot)
+            )
+            plain.pop((side, price), None)
+            if quantity:
+                plain[side, price] = quantity
+        bids = sorted(((price, qty) for (side, price), qty in plain.items() if side == "BUY"), reverse=True)
+        asks = sorted((price, qty) for (side, price), qty in plain.items() if side == "SELL")
+        expected[position] = (text(bids[:3]), text(asks[:3]))
+        if position % 10 == 0:
+            # What the source says of the book; every fifth of them is false.
+            is_wrong = position % 50 == 0
+            wrong += is_wrong
+            events.append(
+                event(
+                    "book_snapshot",
+                    f"r:{position + 1}",
+                    {
+                        "depth": 5,
+                        "bids": levels([(99, 9)] if is_wrong else bids[:5]),
+                        "asks": levels(asks[:5]),
+                        "event_ts": at(position),
+                    },
+                    meta=[("data_name", "book_snapshot_5_0ms")],
+                )
+            )
+    for first in range(0, len(events), 150):
+        # The cuts are anywhere, also within messages.
+        silver.bronze.add(*events[first : first + 150])
+        silver.records()
+        silver.book(depth=3)
+    assert silver.levels() == expected
+    book = table_frame(silver.spark, silver.lake.table_url("book_top"), BOOK_COLUMNS)
+    snapshots = table_frame(silver.spark, silver.lake.table_url("book_snapshots"), SNAPSHOT_COLUMNS)
+    (counts,) = summary(book_checks(book, snapshots, 3)).collect()
+    assert tuple(counts) == ("x", "A", "book_snapshot_5_0ms", 48, 12)
+    assert wrong == 12
+
+
+def text(found: list[tuple[int, int]]) -> str:
+    return " ".join(f"{price}x{quantity}" for price, quantity in found)
+
+
+def levels(found: list[tuple[int, int]]) -> list[dict[str, str]]:
+    return [{"price_str": str(price), "qty_str": str(quantity)} for price, quantity in found]

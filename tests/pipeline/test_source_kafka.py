@@ -1,0 +1,124 @@
+"""What Spark's connector for Kafka is told; test_source_streams.py reads a real broker by it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from bronze_pipeline.sources.base import OptionError
+from bronze_pipeline.sources.kafka import KafkaBus, connector_options
+
+BASE = {"brokers": "host:9092", "topics": "bronze"}
+
+
+def test_options_become_those_of_the_connector() -> None:
+    given = {
+        "brokers": "a:1,b:2",
+        "topics": "bronze.trades, bronze.books",
+        "start": "latest",
+        "maxRecordsPerBatch": "1000",
+        "partitions": "3",
+        "onDataLoss": "continue",
+    }
+    assert connector_options(given) == {
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "subscribe": "bronze.trades,bronze.books",
+        "startingOffsets": "latest",
+        "maxOffsetsPerTrigger": "1000",
+        "minPartitions": "3",
+        "failOnDataLoss": "false",
+    }
+
+
+def test_data_loss_fails_unless_the_operator_chose_otherwise() -> None:
+    assert connector_options(BASE)["failOnDataLoss"] == "true"
+    assert connector_options(BASE)["startingOffsets"] == "earliest"
+
+
+def test_offsets_and_patterns() -> None:
+    offsets = '{"bronze": {"0": 42, "1": -2}}'
+    made = connector_options({"brokers": "a:1", "pattern": r"bronze\..*", "start": offsets})
+    assert made["startingOffsets"] == offsets
+    assert made["subscribePattern"] == r"bronze\..*"
+    assert "subscribe" not in made
+
+
+def test_settings_of_a_file_are_named_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_text(
+        "# how to log in\n"
+        "security.protocol=SASL_SSL\n"
+        "\n"
+        "sasl.mechanism : PLAIN\n"
+        "sasl.jaas.config = org.apache.kafka.common.security.plain.PlainLoginModule required \\\n"
+        '    username="app" password="correct-horse";\n'
+        "ssl.truststore.type PEM\n"
+    )
+    made = connector_options({**BASE, "propertiesFile": str(file)})
+    assert {name: value for name, value in made.items() if str(file) in value} == {
+        "kafka.security.protocol": f"${{file:{file}:security.protocol}}",
+        "kafka.sasl.mechanism": f"${{file:{file}:sasl.mechanism}}",
+        "kafka.sasl.jaas.config": f"${{file:{file}:sasl.jaas.config}}",
+        "kafka.ssl.truststore.type": f"${{file:{file}:ssl.truststore.type}}",
+    }
+    assert made["kafka.config.providers"] == "file"
+    assert "correct-horse" not in str(made)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"brokers": ""}, "the option 'brokers' is required"),
+        ({"topics": ""}, "give 'topics' or 'pattern'"),
+        ({"pattern": "x.*"}, "give 'topics' or 'pattern'"),
+        ({"topics": "a b"}, "'topics' has 'a b', which is no topic's name"),
+        ({"start": "first"}, "'start' is 'first', but must be earliest, latest or offsets such as"),
+        ({"start": "[1]"}, "'start' is '\\[1\\]', but must be"),
+        ({"propertiesFile": "/no/such/file"}, "/no/such/file cannot be read: No such file or directory"),
+        ({"propertiesFile": "/odd:name"}, "must have no ':' and no '}' in its path"),
+        ({"jars": "/no/such/folder"}, "'jars' is '/no/such/folder', but must be a folder with jars"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        KafkaBus().check({**BASE, **options})
+
+
+def flags(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    KafkaBus().add_flags(parser)
+    return parser.parse_args(arguments)
+
+
+def test_the_command_line_becomes_options() -> None:
+    given = flags("--kafka-properties-file", "/secret", "--kafka-jars", "/jars")
+    assert KafkaBus().options(urlsplit("kafka://a,b:9093,[::1]/bronze,control"), given) == {
+        "brokers": "a:9092,b:9093,[::1]:9092",
+        "topics": "bronze,control",
+        "propertiesFile": "/secret",
+        "jars": "/jars",
+    }
+    by_pattern = KafkaBus().options(urlsplit("kafka://a"), flags("--kafka-topic-pattern", r"bronze\..*"))
+    assert by_pattern == {"brokers": "a:9092", "pattern": r"bronze\..*"}
+
+
+@pytest.mark.parametrize(
+    ("url", "arguments", "problem"),
+    [
+        ("kafka:///topic", (), "--from: name the brokers and topics"),
+        ("kafka://host", (), "--from: name topics, .* or give --kafka-topic-pattern"),
+        ("kafka://host/topic", ("--kafka-topic-pattern", "x"), "one of the two"),
+        ("kafka://me:secret@host/topic", (), "--from: holds credentials. Give --kafka-properties-file."),
+    ],
+)
+def test_a_wrong_command_line_is_named(url: str, arguments: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(OptionError, match=problem) as caught:
+        KafkaBus().options(urlsplit(url), flags(*arguments))
+    assert "secret" not in str(caught.value)
+
+
+def test_lag_counts_offsets() -> None:
+    latest = {"a": {"0": 10, "1": 4}, "b": {"0": 2}}
+    assert KafkaBus().lag({"a": {"0": 7, "1": 4}}, latest) == 5

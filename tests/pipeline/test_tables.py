@@ -1,0 +1,165 @@
+"""Tables and duplicates, in both formats: no Spark, no server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+from bronze_pipeline.duplicates import distinct, without_repeats
+from bronze_pipeline.files import FileWriter, Written
+from bronze_pipeline.lake import FORMATS, Lake
+from bronze_pipeline.schema import EVENTS
+from bronze_pipeline.tables import Table, TableError, candidates
+
+
+def events(*ids: str | None, day: int = 0, case: str = "trade") -> pa.RecordBatch:
+    """Make rows by their ids `stream:position`, or any other text."""
+    rows = []
+    for event_id in ids:
+        stream, _, position = (event_id or "").rpartition(":")
+        numbers = {"stream_id": stream, "position": int(position)} if stream else {}
+        rows.append({"date": day, "payload_case": case, "event_id": event_id, **numbers})
+    return pa.RecordBatch.from_pylist(rows, EVENTS)
+
+
+def write(table: Table, *batches: pa.RecordBatch) -> list[Written]:
+    writer = FileWriter(table.staging, EVENTS, "part")
+    for batch in batches:
+        writer.write(batch)
+    return writer.finish()
+
+
+def add(table: Table, number: int, *batches: pa.RecordBatch, job: str = "job") -> int:
+    """Add a batch as the job does; return how many duplicates were left out."""
+    assert not table.has(job, number)
+    files = [file for batch in batches for file in write(table, batch)]
+    found = distinct(table, files)
+    table.commit(found.files, job, number)
+    return found.duplicates
+
+
+def stored(lake: Lake) -> list[str | None]:
+    if lake.format == "delta":
+        rows = pa.table(deltalake.DeltaTable(lake.table_url("bronze")).to_pyarrow_table(columns=["event_id"]))
+    else:
+        rows = pyarrow.dataset.dataset(lake.table_url("bronze"), partitioning="hive").to_table(["event_id"])
+    return sorted(rows["event_id"].to_pylist(), key=str)
+
+
+@pytest.fixture(params=FORMATS)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path / "lake"), request.param)
+
+
+def test_files_are_divided_by_day_and_case(lake: Lake) -> None:
+    table = lake.events()
+    files = write(table, events("a:1"), events("a:2", case="quote"), events("a:3", day=1), events("a:4"))
+    assert [(dict(file.partition), file.rows) for file in files] == [
+        ({"date": "1970-01-01", "payload_case": "quote"}, 1),
+        ({"date": "1970-01-01", "payload_case": "trade"}, 2),
+        ({"date": "1970-01-02", "payload_case": "trade"}, 1),
+    ]
+
+
+def test_files_that_were_not_committed_are_not_seen(lake: Lake) -> None:
+    table = lake.events()
+    write(table, events("a:0"))
+    add(table, 0, events("a:1"))
+    assert stored(lake) == ["a:1"]
+
+
+def test_a_batch_is_known_by_job_and_number_also_after_a_restart(lake: Lake) -> None:
+    add(lake.events(), 0, events("a:1"))
+    again = lake.events()
+    assert again.has("job", 0)
+    assert not again.has("job", 1)
+    assert not again.has("other", 0)
+
+
+def test_an_empty_commit_marks_its_batch(lake: Lake) -> None:
+    table = lake.events()
+    table.commit([], "job", 0)
+    assert table.has("job", 0)
+    assert add(table, 1, events("a:1")) == 0
+    assert stored(lake) == ["a:1"]
+
+
+def test_a_full_file_is_written_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bronze_pipeline.files.ROWS_IN_FILE", 3)
+    files = write(
+        lake.events(), events("a:1", "a:2"), events("a:3"), events("a:4", case="quote"), events("a:5")
+    )
+    assert sorted((file.partition["payload_case"], file.rows) for file in files) == [
+        ("quote", 1),
+        ("trade", 1),
+        ("trade", 3),
+    ]
+
+
+def test_what_the_table_has_is_left_out(lake: Lake) -> None:
+    table = lake.events()
+    add(table, 0, events("a:1", "a:2", "a:3"))
+    assert add(table, 1, events("a:2", "a:3", "a:4", "b:2")) == 2
+    assert add(table, 2, events("a:1", "a:4")) == 2
+    assert stored(lake) == ["a:1", "a:2", "a:3", "a:4", "b:2"]
+
+
+def test_ids_count_not_their_days_or_cases(lake: Lake) -> None:
+    table = lake.events()
+    add(table, 0, events("a:1"))
+    assert add(table, 1, events("a:1", day=5, case="quote")) == 1
+
+
+def test_duplicates_between_the_files_of_a_batch_are_left_out(lake: Lake) -> None:
+    assert add(lake.events(), 0, events("a:1", "a:2"), events("a:2", "a:3"), events("a:1")) == 2
+    assert stored(lake) == ["a:1", "a:2", "a:3"]
+
+
+def test_ids_of_another_form_and_no_id_at_all(lake: Lake) -> None:
+    table = lake.events()
+    add(table, 0, events("odd", None))
+    assert add(table, 1, events("odd", None, "a:1")) == 1
+    assert add(table, 2, events("odd")) == 1
+    assert stored(lake) == [None, None, "a:1", "odd"]
+
+
+def test_repeats_within_a_batch_of_rows() -> None:
+    rows, repeats = without_repeats(events("a:1", None, "a:1", None, "a:2"))
+    assert rows["event_id"].to_pylist() == ["a:1", None, None, "a:2"]
+    assert repeats == 1
+
+
+def test_only_files_that_may_hold_an_id_are_opened(lake: Lake) -> None:
+    table = lake.events()
+    add(table, 0, events("a:1", "a:9"))
+    add(table, 1, events("a:10", "a:19"))
+    add(table, 2, events("b:1", "b:9"))
+    wanted = pa.table({"stream_id": ["a"], "lowest": [12], "highest": [15]})
+    paths = candidates(table.index(), wanted, without_stream=False)
+    assert len(paths) == 1
+    folder, path = table.folder.open()
+    rows = pyarrow.dataset.dataset([f"{path}/{paths[0]}"], filesystem=folder).to_table(["event_id"])
+    assert rows["event_id"].to_pylist() == ["a:10", "a:19"]
+
+
+def test_a_delta_table_with_other_columns_is_refused(tmp_path: Path) -> None:
+    deltalake.DeltaTable.create(
+        str(tmp_path / "lake" / "bronze"), schema=pa.schema([("event_id", pa.int64())])
+    )
+    with pytest.raises(TableError, match=r"has other columns; these differ: book_change, .*event_id"):
+        Lake(str(tmp_path / "lake")).events()
+
+
+def test_parquet_files_of_a_killed_attempt_go_when_the_batch_comes_again(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"), "parquet")
+    table = lake.events()
+    add(table, 0, events("a:1"))
+    table.commit(write(table, events("a:2")), "job", 1)
+    # Killed after the files were in place, and before that was noted.
+    next((tmp_path / "lake/bronze/_commits").glob("*1.json")).unlink()
+    again = lake.events()
+    assert not again.has("job", 1)
+    assert stored(lake) == ["a:1"]

@@ -1,0 +1,158 @@
+"""The proof of completeness: no Spark, no server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from bronze_pipeline.cli import main
+from bronze_pipeline.positions import Report, StreamReport, examine
+from silver_frames import Bronze, change, trade
+
+
+def trades(*ids: str | None) -> list[dict[str, Any]]:
+    return [trade(each, "1", "1", 0) for each in ids]
+
+
+def levels(*ids: str) -> list[dict[str, Any]]:
+    return [change(each, "BUY", "1", "1") for each in ids]
+
+
+@pytest.fixture
+def bronze(tmp_path: Path) -> Bronze:
+    return Bronze(tmp_path)
+
+
+def verify(bronze: Bronze, *flags: str) -> int:
+    return main(["verify", "--table", f"{bronze.lake.place}/bronze", *flags])
+
+
+def found(bronze: Bronze, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[str, Any]]:
+    status = verify(bronze, "--json", *flags)
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_a_complete_stream(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze.add(*trades("r:0", "r:2"), *levels("r:1.0", "r:1.1"))
+    bronze.add(*trades("r:3"))
+    assert verify(bronze) == 0
+    assert capsys.readouterr().out == (
+        "stream  messages  events  missing  duplicates  cut\n"
+        "r              4       5        0           0    0  complete\n"
+        "complete\n"
+    )
+
+
+def test_gaps_are_named(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze.add(*trades("r:1", "r:2", "r:6"))
+    bronze.add(*trades("s:0", "r:8"))
+    assert verify(bronze) == 1
+    assert capsys.readouterr().out == (
+        "stream  messages  events  missing  duplicates  cut\n"
+        "r              4       4        5           0    0  incomplete\n"
+        "s              1       1        0           0    0  complete\n"
+        "r: missing 0, 3 to 5, 7\n"
+        "NOT complete\n"
+    )
+
+
+def test_a_message_in_two_files_is_no_duplicate(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze.add(*levels("r:0.0", "r:0.1"))
+    bronze.add(*levels("r:0.2", "r:0.3"))
+    status, report = found(bronze, capsys)
+    assert status == 0
+    assert report == {
+        "complete": True,
+        "without_id": 0,
+        "streams": [
+            {
+                "stream_id": "r",
+                "events": 4,
+                "messages": 1,
+                "last": 0,
+                "missing": [],
+                "duplicates": 0,
+                "cut": [],
+                "missing_messages": 0,
+                "complete": True,
+            }
+        ],
+    }
+
+
+def stream(bronze: Bronze, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    status, report = found(bronze, capsys, *flags)
+    assert status == 1
+    (only,) = report["streams"]
+    assert isinstance(only, dict)
+    return only
+
+
+def test_duplicates_in_one_file_and_in_two(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze.add(*trades("r:0", "r:1", "r:1"), *levels("r:2.0", "r:2.1"))
+    bronze.add(*trades("r:0"), *levels("r:2.1", "r:2.2"))
+    only = stream(bronze, capsys)
+    assert (only["duplicates"], only["missing"], only["cut"]) == (3, [], [])
+
+
+def test_levels_that_are_missing(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze.add(*levels("r:0.1", "r:1.0", "r:1.2", "r:2.0", "r:3.0"))
+    bronze.add(*levels("r:2.2"))
+    only = stream(bronze, capsys)
+    assert (only["duplicates"], only["missing"], only["cut"]) == (0, [], [0, 1, 2])
+
+
+def test_a_missing_end_is_noticed_where_the_length_is_known(
+    bronze: Bronze, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bronze.add(*trades("r:0", "r:1"))
+    assert verify(bronze, "--stream", "r", "--messages", "2") == 0
+    capsys.readouterr()
+    only = stream(bronze, capsys, "--stream", "r", "--messages", "5")
+    assert only["missing"] == [[2, 4]]
+
+
+def test_other_streams_do_not_count_for_one(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze.add(*trades("r:0", "s:5", None))
+    assert verify(bronze, "--stream", "r") == 0
+    assert verify(bronze, "--stream", "gone", "--messages", "1") == 1
+    assert "gone: missing 0\n" in capsys.readouterr().out
+
+
+def test_events_without_an_id_are_counted(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze.add(*trades("r:0", None, None))
+    assert verify(bronze) == 1
+    assert "2 events have no id, or one without stream and position.\n" in capsys.readouterr().out
+
+
+def test_many_gaps_are_shortened(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze.add(*trades("r:1", "r:3", "r:5", "r:7", "r:9", "r:11", "r:13"))
+    assert verify(bronze) == 1
+    assert "r: missing 0, 2, 4, 6, 8 and 2 more; --json shows all\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--messages", "x"], "--messages: 'x' is no whole number."),
+        (["--messages", "5"], "--messages: name the --stream that has so many."),
+        ([], "--table: there is no Delta table at nowhere."),
+    ],
+)
+def test_wrong_flags(flags: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--table", "nowhere", *flags]) == 2
+    assert capsys.readouterr().err == f"bronze-pipeline verify: {problem}\n"
+
+
+def test_positions_far_apart_and_out_of_order() -> None:
+    parts = [[1_000_000], [3, 1, 0, 2], [999_999]]
+
+    def files(columns: list[str]) -> list[pa.Table]:
+        rows = [[{"stream_id": "r", "position": each, "level": None} for each in part] for part in parts]
+        schema = pa.schema([("stream_id", pa.string()), ("position", pa.int64()), ("level", pa.int32())])
+        return [pa.Table.from_pylist(part, schema).select(columns) for part in rows]
+
+    assert examine(files) == Report([StreamReport("r", 6, 6, 1_000_000, [(4, 999_998)])], 0)

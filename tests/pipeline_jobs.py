@@ -1,0 +1,85 @@
+"""Runs the bronze job for tests, here or as an operator does, and reads its tables by other means."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import nats
+import pyarrow as pa
+from bronze_pipeline.bronze import BatchReport, BronzeJob
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.sources import BUS_BY_SCHEME
+from pyspark.sql import SparkSession
+
+PROGRAM = str(Path(sysconfig.get_path("scripts"), "bronze-pipeline"))
+
+
+def run(
+    spark: SparkSession,
+    bus: str,
+    options: dict[str, str],
+    place: Path,
+    *,
+    checkpoint: str = "checkpoint",
+    **more: Any,
+) -> list[BatchReport]:
+    """Run the job until what is on the bus now is stored."""
+    reports: list[BatchReport] = []
+    job = BronzeJob(BUS_BY_SCHEME[bus], options, Lake(str(place)), on_batch=reports.append, **more)
+    query = job.start(spark, str(place / checkpoint), available_now=True)
+    query.awaitTermination()
+    return reports
+
+
+def rows(place: Path, table: str = "bronze") -> list[dict[str, Any]]:
+    """Return the rows of a table, in the order of their positions on the bus."""
+    found = pa.table(deltalake.DeltaTable(place / table).to_pyarrow_table()).to_pylist()
+    return sorted(found, key=lambda row: int(row["bus_position"]))
+
+
+async def publish(url: str, stream: str, *values: bytes) -> None:
+    """Put values into a JetStream stream, one after the other, and make the stream if it is not there."""
+    client = await nats.connect(url)
+    try:
+        jetstream = client.jetstream()
+        await jetstream.add_stream(name=stream, subjects=[f"{stream}.>"])
+        for value in values:
+            await jetstream.publish(f"{stream}.x", value)
+    finally:
+        await client.close()
+
+
+class JobProcess:
+    """`bronze-pipeline bronze` as a process that can be killed with all that it started."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self.log = log
+        with log.open("ab") as stream:
+            self._process = subprocess.Popen(
+                [PROGRAM, "bronze", *arguments], stdout=subprocess.PIPE, stderr=stream, start_new_session=True
+            )
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End Python, the JVM and, as their input ends, the workers; does nothing if they have ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def finish(self, seconds: float) -> tuple[int, dict[str, Any]]:
+        """Wait for the end; return exit status and summary."""
+        output, _ = self._process.communicate(timeout=seconds)
+        return self._process.returncode, json.loads(output.splitlines()[-1]) if output else {}

@@ -1,0 +1,119 @@
+"""Bronze events and silver rows, for tests of the silver tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+from bronze_pipeline.files import FileWriter
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.schema import EVENTS, PAYLOADS
+from bronze_pipeline.silver.queries import BatchReport, Query, Start, start
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    """Return a moment, by its seconds after noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def event(payload: str, event_id: str | None, fields: dict[str, Any], **envelope: Any) -> dict[str, Any]:
+    """Return a bronze event of the exchange x and the symbol A."""
+    stream, _, rest = (event_id or "").rpartition(":")
+    position, _, level = rest.partition(".")
+    ordinary = {
+        "date": NOON.date(),
+        "payload_case": PAYLOADS[payload],
+        "event_id": event_id,
+        "stream_id": stream or None,
+        "position": int(position) if stream else None,
+        "level": int(level) if level else None,
+        "source": "tests",
+        "exchange": "x",
+        "symbol": "A",
+        "local_ts": at(0.25),
+        "ingest_ts": at(0.5),
+        "origin": "ORIGIN_REPLAY",
+        "meta": [],
+        payload: fields,
+    }
+    return ordinary | envelope
+
+
+def trade(
+    event_id: str | None, price: str, qty: str, seconds: float, side: str = "BUY", **fields: Any
+) -> dict[str, Any]:
+    numbers = {"price_str": price, "qty_str": qty, "side": f"SIDE_{side}", "event_ts": at(seconds)}
+    return event("trade", event_id, {"trade_id": event_id, **numbers, **fields})
+
+
+def change(
+    event_id: str, side: str, price: str, qty: str, *, snapshot: bool = False, **envelope: Any
+) -> dict[str, Any]:
+    """Return a level of a book change; a message per second, by its position."""
+    action = "ACTION_DELETE" if qty == "0" else "ACTION_UPSERT"
+    position = int(event_id.rpartition(":")[2].partition(".")[0])
+    fields = {
+        "side": f"SIDE_{side}",
+        "action": action,
+        "price_str": price,
+        "qty_str": qty,
+        "event_ts": at(position),
+    }
+    return event("book_change", event_id, fields, meta=[("is_snapshot", str(snapshot).lower())], **envelope)
+
+
+def bronze_frame(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_pylist(list(events), EVENTS), from_arrow_schema(EVENTS))
+
+
+class Bronze:
+    """A bronze table that grows by commits, as the bronze job makes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake = Lake(str(folder))
+        self._table = self.lake.events()
+        self._batch = 0
+
+    @property
+    def url(self) -> str:
+        return self.lake.table_url("bronze")
+
+    def add(self, *events: dict[str, Any]) -> None:
+        writer = FileWriter(self._table.staging, EVENTS, "part")
+        writer.write(pa.RecordBatch.from_pylist(list(events), EVENTS))
+        assert not self._table.has("tests", self._batch)
+        self._table.commit(writer.finish(), "tests", self._batch)
+        self._batch += 1
+
+
+def run(spark: SparkSession, query: Query, folder: Path, *, max_records: int = 500_000) -> list[BatchReport]:
+    """Run a query to the end of what there is, with its checkpoint below a folder."""
+    reports: list[BatchReport] = []
+    how = Start(
+        str(folder / "_checkpoints"),
+        available_now=True,
+        trigger="",
+        max_records=max_records,
+        on_batch=reports.append,
+    )
+    start(spark, query, how).awaitTermination()
+    return reports
+
+
+def stored(lake: Lake, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return some columns of a table, in the order of the rows."""
+    rows = deltalake.DeltaTable(lake.table_url(name)).to_pyarrow_table(columns=list(columns))
+    return sorted(tuple(row.values()) for row in rows.to_pylist())
+
+
+def number(text: str) -> Decimal:
+    return Decimal(text)
