@@ -1,4 +1,4 @@
-# Every target installs what it needs into this folder (.venv, client/node/node_modules,
+# Every target installs what it needs into this folder (.venv, client/node/node_modules and dist,
 # .cache); after the first run no network is needed.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -10,33 +10,42 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON_READY := $(VENV)/.ready
 NODE_READY := client/node/node_modules/.ready
+NODE_BUILT := client/node/dist/.built
+NODE_SOURCES := $(shell find client/node/src -name '*.ts') client/node/build.mjs $(wildcard client/node/tsconfig*.json)
 KAFKA_READY := .cache/kafka/.ready
 AWS_READY := .cache/aws-emulator/.ready
+SPARK_READY := .cache/spark-jars/.ready
+NEW_NODE_READY := .cache/new-node/.ready
+SHIP_READY := .cache/ship-tools/.ready
 SOURCES := sidecar client/python pipeline tests tools
 # The project's own programs, then the Node that set-up installs where the system has none.
 export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 
-.PHONY: help setup check test test-fast fuzz generate lock release-schema demo bench clean
+.PHONY: help setup check test test-fast fuzz generate lock release-schema demo bench bench-hook clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(PYTHON_READY) ## Install the pinned tools and packages into .venv
 
-check: $(PYTHON_READY) $(NODE_READY) ## Format, lint, types, schemas, generated files
+check: $(PYTHON_READY) $(NODE_READY) $(SHIP_READY) ## Format, lint, types, schemas, generated files
 	ruff format --check $(SOURCES)
 	ruff check $(SOURCES)
 	mypy
 	mypy --no-warn-unused-ignores --allow-untyped-defs --allow-untyped-calls tests tools
+	client/node/node_modules/.bin/tsc --project client/node/tsconfig.json
+	client/node/node_modules/.bin/biome check --error-on-warnings client/node tests/node
 	cd proto && buf format --diff --exit-code
 	cd proto && buf lint
 	cd proto && buf breaking --against released.binpb
 	python tools/generate.py --check
+	.cache/ship-tools/bin/hadolint Dockerfile*
+	.cache/ship-tools/bin/helm4 lint --quiet --strict helm/bronze-sidecar
 
-test: $(PYTHON_READY) $(KAFKA_READY) $(AWS_READY) ## Run every test
+test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) ## Run every test
 	pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
-test-fast: $(PYTHON_READY) ## Run the tests that need no server
+test-fast: $(PYTHON_READY) $(NODE_BUILT) ## Run the tests that need no server
 	pytest -n auto -m 'not servers' $(PYTEST_ARGS)
 
 fuzz: $(PYTHON_READY) ## Throw 100,000 odd configurations and messages at the parsers (INPUTS=, SEED=)
@@ -50,6 +59,14 @@ lock: $(PYTHON_READY) ## Resolve the pinned versions anew
 	  --extra dev pyproject.toml --output-file requirements/dev.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  requirements/aws-emulator.in --output-file requirements/aws-emulator.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --extra server --constraint requirements/dev.txt pyproject.toml --output-file requirements/server.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --extra spark --constraint requirements/dev.txt pyproject.toml --output-file requirements/pipeline.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  requirements/image-build.in --output-file requirements/image-build.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-deps requirements/ship-tools.in --output-file requirements/ship-tools.txt
 
 release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf breaking` compares with
 	cd proto && buf build --output released.binpb
@@ -60,22 +77,40 @@ demo: $(PYTHON_READY) ## Replay a generated market into a real NATS server and r
 bench: $(PYTHON_READY) $(KAFKA_READY) $(AWS_READY) ## Measure throughput, cost, latency and memory (QUICK=1 for a short run)
 	PYTHONPATH=tests:tools python tests/bench/bench.py $(if $(QUICK),--quick) $(BENCH_ARGS)
 
+bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
+	PYTHONPATH=tests:tools python tests/bench/hook.py $(BENCH_ARGS)
+
 clean: ## Remove everything that the other targets installed or built
-	rm -rf $(VENV) .cache client/node/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache client/node/node_modules client/node/dist dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PYTHON_READY): requirements/uv.txt requirements/dev.txt pyproject.toml
 	@tools/make-venv.sh $(PYTHON) $(VENV)
 	@touch $@
 
-$(NODE_READY): $(PYTHON_READY) client/node/package-lock.json requirements/node.txt
+$(NODE_READY): $(PYTHON_READY) client/node/package.json client/node/package-lock.json requirements/node.txt
 	@tools/install-node-packages.sh
+	@touch $@
+
+$(NODE_BUILT): $(NODE_READY) $(NODE_SOURCES)
+	@node client/node/build.mjs
+	@touch $@
+
+# The Node.js that the newest tardis-machine needs, whatever the system has.
+$(NEW_NODE_READY): requirements/node.txt | $(PYTHON_READY)
+	@uv pip install --quiet --target $(@D) --require-hashes -r requirements/node.txt
 	@touch $@
 
 $(AWS_READY): requirements/aws-emulator.txt | $(PYTHON_READY)
 	@tools/install-aws-emulator.sh
 	@touch $@
 
+$(SHIP_READY): requirements/ship-tools.txt requirements/image-build.txt requirements/server.txt tools/install-ship-tools.sh | $(PYTHON_READY)
+	@tools/install-ship-tools.sh
+
 # Not made where there is no Maven or no Java: the script says so, and the tests do without.
 $(KAFKA_READY): tools/kafka/pom.xml tools/install-kafka.sh
 	@tools/install-kafka.sh
+
+$(SPARK_READY): tools/spark/pom.xml tools/install-spark-jars.sh
+	@tools/install-spark-jars.sh
