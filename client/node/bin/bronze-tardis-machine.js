@@ -1,5 +1,6 @@
 #!/usr/bin/env node
+import Module from 'node:module';
 import launcher from '../dist/cjs/tardis-machine/launcher.js';
 
-const program = launcher.prepare();
-if (program) await import(program);
+// As if Node.js had been started with the server's program: it is the main module.
+if (launcher.prepare()) Module.runMain();

@@ -2,22 +2,21 @@
 import { accessSync, constants, readFileSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, dirname, join, resolve } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { findServer } from './server-package.js';
 import { say } from './warnings.js';
 
 /**
- * Makes this process ready to run the server, so that signals, output and exit status are its own. Returns the
- * program to import, or nothing if there is none.
+ * Makes this process ready to run the server, so that signals, output and exit status are its own. Returns whether there
+ * is a server; then it is this process's main program.
  */
-export function prepare(): string | undefined {
+export function prepare(): boolean {
   const program = findProgram();
   if (!program) {
     say(
       'tardis-machine is not installed: not beside this package, in this folder, globally, or on the PATH.',
     );
     process.exitCode = 1;
-    return undefined;
+    return false;
   }
   if (!process.env.BRONZE_SIDECAR_ADDRESS) say('BRONZE_SIDECAR_ADDRESS is not set: nothing is published.');
   const preload = join(__dirname, 'preload.js');
@@ -26,7 +25,7 @@ export function prepare(): string | undefined {
   const options = process.env.NODE_OPTIONS;
   process.env.NODE_OPTIONS = `${options ? `${options} ` : ''}--require ${quoted(preload)}`;
   require(preload);
-  return pathToFileURL(program).href;
+  return true;
 }
 
 function findProgram(): string | undefined {
