@@ -112,7 +112,8 @@ def run(spark: SparkSession, query: Query, folder: Path, *, max_records: int = 5
 def stored(lake: Lake, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return some columns of a table, in the order of the rows."""
     rows = deltalake.DeltaTable(lake.table_url(name)).to_pyarrow_table(columns=list(columns))
-    return sorted(tuple(row.values()) for row in rows.to_pylist())
+    found = [tuple(row.values()) for row in rows.to_pylist()]
+    return sorted(found, key=lambda row: [value for value in row if not isinstance(value, list)])
 
 
 def number(text: str) -> Decimal:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import unquote
 
 import deltalake
 import deltalake.exceptions
@@ -42,7 +43,8 @@ def run(flags: argparse.Namespace) -> int:
         raise UsageError([f"--table: there is no Delta table at {flags.table}."]) from error
     except (OSError, deltalake.exceptions.DeltaError) as error:
         raise Failed(f"cannot read the table at {flags.table}: {error}") from error
-    reader = _Files(url, pa.table(paths)["path"].to_pylist())
+    # The log writes paths as they stand in URLs.
+    reader = _Files(url, [unquote(path) for path in pa.table(paths)["path"].to_pylist()])
     report = examine(reader, flags.stream, None if flags.messages is None else int(flags.messages))
     print(_to_json(report) if flags.json else "\n".join(_lines(report)))
     return 0 if report.is_complete else 1

@@ -250,7 +250,7 @@ def _described(row: dict[str, Any]) -> Added:
     partition = {
         name: None if value is None else str(value) for name, value in (row["partition"] or {}).items()
     }
-    return Added(row["path"], json.dumps(partition), row["num_records"] or 0)
+    return Added(unquote(row["path"]), json.dumps(partition), row["num_records"] or 0)
 
 
 def _order(row: dict[str, Any]) -> tuple[str, int, Any, str]:
