@@ -145,7 +145,8 @@ class Service:
                 reader.result()
             if writer.done():
                 writer.result()
-            reader.cancel()
+            # While draining, reading goes on: a producer whose request nobody takes would hear of the
+            # stream's end before it has read the last acknowledgements.
             ending.set()
             session.changed.set()
             await writer
@@ -205,6 +206,9 @@ class Service:
         for lane in self._lanes:
             if not lane.has_room:
                 await lane.wait_for_room()
+        if self._draining.is_set():
+            # Its producer keeps what is not acknowledged.
+            return
         if batch.sequence <= session.accepted:
             # Sent again: it is on its way, or done. Either way an acknowledgement says so.
             session.changed.set()
@@ -227,11 +231,16 @@ class Service:
     ) -> None:
         """Write an acknowledgement whenever there is news: one for all that is done by then.
 
-        Once the stream is ending, return when everything is acknowledged.
+        Once the stream is ending, return when everything is acknowledged. If it is the sidecar that ends, the
+        producer is asked to send no more.
         """
+        has_asked = False
         while not (ending.is_set() and session.is_done and known == session.acknowledged):
             await session.changed.wait()
             session.changed.clear()
+            if self._draining.is_set() and not has_asked:
+                await context.write(PublishResponse(credits=Credits()).SerializeToString())
+                has_asked = True
             newest = session.acknowledged
             if newest == known and ending.is_set():
                 continue

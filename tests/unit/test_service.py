@@ -424,7 +424,10 @@ async def test_draining_acknowledges_what_was_accepted_and_refuses_the_rest(tmp_
         while not running.lanes[0].events:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         running.service.drain()
-        await asyncio.sleep(0.01)
+        response = await stream.read()
+        assert response.WhichOneof("kind") == "credits"
+        assert (response.credits.events, response.credits.bytes) == (0, 0)
+        await stream.batch(2, 2, envelope())
         script.gate.set()  # type: ignore[union-attr]
         assert (await stream.acknowledged(1)).published == 2
         code, details = await stream.refused()
