@@ -21,7 +21,7 @@ SOURCES := sidecar client/python pipeline tests tools
 # The project's own programs, then the Node that set-up installs where the system has none.
 export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 
-.PHONY: help setup check test test-fast fuzz generate lock release-schema demo bench bench-hook clean
+.PHONY: help setup check test test-fast fuzz generate lock release-schema demo bench bench-pipeline bench-hook clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,11 +71,14 @@ lock: $(PYTHON_READY) ## Resolve the pinned versions anew
 release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf breaking` compares with
 	cd proto && buf build --output released.binpb
 
-demo: $(PYTHON_READY) ## Replay a generated market into a real NATS server and read it back (KEEP=1 to look around)
+demo: $(PYTHON_READY) ## Replay a generated market into a real NATS server, then into tables and a chart (KEEP=1 to look around)
 	PYTHONPATH=tests:tools python tools/demo.py $(if $(KEEP),--keep) $(DEMO_ARGS)
 
 bench: $(PYTHON_READY) $(KAFKA_READY) $(AWS_READY) ## Measure throughput, cost, latency and memory (QUICK=1 for a short run)
 	PYTHONPATH=tests:tools python tests/bench/bench.py $(if $(QUICK),--quick) $(BENCH_ARGS)
+
+bench-pipeline: $(PYTHON_READY) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) ## Measure decoding, and from each bus to bronze (QUICK=1)
+	PYTHONPATH=tests:tools python tests/bench/pipeline.py $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
 	PYTHONPATH=tests:tools python tests/bench/hook.py $(BENCH_ARGS)

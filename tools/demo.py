@@ -1,7 +1,7 @@
-"""Shows the sidecar at work: a real NATS server, a replay sent through it, and the stream read back.
+"""Shows the project at work: a replay through the sidecar to a real NATS server, then tables and a chart.
 
-It starts everything itself, ends by itself and leaves nothing behind; `--keep` leaves it running for you
-to look around until Ctrl-C.
+It starts everything itself, ends by itself and leaves nothing behind but the chart; `--keep` leaves it
+running for you to look around until Ctrl-C, and the tables after that.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -21,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import demo_lake
 import market
 from bronze_client import Publisher, PublishError, Stats, connect, stream_id_for
 from demo_readback import Findings, read_back
@@ -47,6 +49,7 @@ nats:
 """
 PACED_SHARE, PACED_RATE = 0.05, 2_500
 SEND_SECONDS = 120
+OUTPUT = Path(".cache/demo")
 
 
 def main() -> int:
@@ -54,16 +57,24 @@ def main() -> int:
     arguments.add_argument("--messages", type=int, default=100_000, help="how many are sent (%(default)s)")
     arguments.add_argument("--seed", type=int, default=1, help="another one gives another market")
     arguments.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
+    arguments.add_argument(
+        "--out",
+        type=Path,
+        default=OUTPUT,
+        help="folder of the chart, and of tables that are kept (%(default)s)",
+    )
+    arguments.add_argument("--without-tables", action="store_true", help="end when the stream was read back")
     chosen = arguments.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        return demonstrate(chosen.messages, chosen.seed, keep=chosen.keep)
+        return demonstrate(chosen)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
-def demonstrate(count: int, seed: int, *, keep: bool) -> int:
+def demonstrate(chosen: argparse.Namespace) -> int:
     began = time.monotonic()
+    count, seed = chosen.messages, chosen.seed
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bronze-demo-")))
         heading("1. A NATS JetStream server and the sidecar")
@@ -95,10 +106,17 @@ def demonstrate(count: int, seed: int, *, keep: bool) -> int:
 
         heading("5. Nothing missing?")
         verdict(findings, time.monotonic() - began)
-        if keep:
-            explain(nats, sidecar)
+        is_good = findings.is_complete
+        places = None
+        if is_good and not chosen.without_tables:
+            lake = (chosen.out if chosen.keep else folder) / "lake"
+            places = demo_lake.Places(lake, chosen.out / "chart.png")
+            is_good = make_tables(nats.url, stream_id, count, places)
+            print(f"\n  {dim(f'({time.monotonic() - began:.0f} s in all)')}")
+        if chosen.keep:
+            explain(nats, sidecar, places.lake if places else None)
             wait_for_interrupt()
-    return 0 if findings.is_complete else 1
+    return 0 if is_good else 1
 
 
 class ConfiguredSidecar(SidecarProcess):
@@ -119,6 +137,46 @@ class ConfiguredSidecar(SidecarProcess):
         file = self.directory / "sidecar.yaml"
         file.write_text(self.configuration)
         return [PROGRAM, "run", "--config", str(file)]
+
+
+# -- tables
+
+
+def make_tables(nats: str, stream_id: str, messages: int, places: demo_lake.Places) -> bool:
+    """Read the stream into tables and draw a chart; say whether all went well."""
+    heading("6. From the bus to a bronze table, by Spark")
+    no_java = demo_lake.missing_java()
+    if no_java:
+        print(f"  {bold('Left out:')} {no_java}\n  Everything above stands without it.")
+        return True
+    # Of an earlier demo.
+    shutil.rmtree(places.lake, ignore_errors=True)
+    places.chart.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        print(f"  {demo_lake.bronze_summary(run(demo_lake.bronze_command(nats, STREAM, places)))}\n")
+        print(indented(run(demo_lake.verify_command(stream_id, messages, places))))
+
+        heading("7. Typed tables, bars and books")
+        text = run(demo_lake.silver_command(places))
+        table(demo_lake.silver_counts(text), right=True)
+        print(f"\n  {demo_lake.book_summary(text)}")
+        for title, rows in demo_lake.samples(places):
+            print(f"\n  {bold(title)}")
+            table(rows, header=True, right=True, indent=4)
+
+        heading("8. A chart")
+        run(demo_lake.chart_command(places))
+        print(f"  {bold(str(places.chart))}")
+    except demo_lake.CommandFailed as error:
+        print(bad(indented(str(error))))
+        return False
+    return True
+
+
+def run(command: Sequence[str]) -> str:
+    """Show a command, run it, and return what it printed."""
+    print(f"  {dim('$')} {demo_lake.PROGRAM} {shlex.join(command)}\n", flush=True)
+    return demo_lake.run(command)
 
 
 # -- sending
@@ -251,7 +309,7 @@ def verdict(findings: Findings, seconds: float) -> None:
     )
 
 
-def explain(nats: NatsServer, sidecar: ConfiguredSidecar) -> None:
+def explain(nats: NatsServer, sidecar: ConfiguredSidecar, lake: Path | None) -> None:
     heading("It keeps running. Look around; Ctrl-C ends it")
     bin_ = Path(os.path.relpath(Path(sys.executable).parent))
     table(
@@ -263,6 +321,7 @@ def explain(nats: NatsServer, sidecar: ConfiguredSidecar) -> None:
             ("", f"{bin_}/bronze-sidecar send market.ndjson --to {sidecar.address}"),
             ("the stream", f"nats --server {nats.url} stream info {STREAM}"),
             ("listen", f"nats --server {nats.url} subscribe 'bronze.>'"),
+            *([("the tables", f"ls {lake} {lake / 'silver'}")] if lake else []),
             ("its log", f"tail -f {sidecar.log}"),
         ]
     )

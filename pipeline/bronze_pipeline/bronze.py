@@ -1,6 +1,6 @@
 """The bronze job: a bus to the tables `bronze` and `quarantine`, each event exactly once.
 
-    source -> task: decode, leave out repeats, write Parquet files -> driver: leave out duplicates, commit
+    source -> task.py: decode, leave out repeats, write Parquet files -> driver: leave out duplicates, commit
 
 Rows never leave the worker that decoded them; the driver gets the descriptions of files. Spark's checkpoint
 holds the offsets. A batch that Spark repeats after a crash is known to each table by its number, so it is
@@ -10,30 +10,20 @@ not added again; files of an attempt that was killed are in no commit, and reade
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from bronze_pipeline.duplicates import distinct, without_repeats
+from bronze_pipeline.duplicates import distinct
 from bronze_pipeline.envelope import decode
-from bronze_pipeline.files import FileWriter, Folder, Written
+from bronze_pipeline.files import FileWriter, Written
 from bronze_pipeline.lake import Lake
-from bronze_pipeline.schema import EVENTS, QUARANTINE
+from bronze_pipeline.schema import QUARANTINE
 from bronze_pipeline.sources.base import Bus
+from bronze_pipeline.task import EVENTS_NAME, QUARANTINE_NAME, RESULT_SCHEMA, Task
 
-EVENTS_NAME, QUARANTINE_NAME = "bronze", "quarantine"
-RESULT_SCHEMA = "name string, file string, repeats long, receipts array<string>"
-RESULT = pa.schema(
-    [
-        ("name", pa.string()),
-        ("file", pa.string()),
-        ("repeats", pa.int64()),
-        ("receipts", pa.list_(pa.string())),
-    ]
-)
 # Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
 QUERY_ID = "sql.streaming.queryId"
 
@@ -67,6 +57,7 @@ class BronzeJob:
     ) -> StreamingQuery:
         """Start the stream; with `available_now` it ends when what is on the bus now is in the tables."""
         self._events, self._quarantine = self.lake.events(), self.lake.quarantine()
+        self._checkpoint = checkpoint
         frame = self.bus.stream(spark, self.options)
         writer: DataStreamWriter = frame.writeStream.foreachBatch(self.write_batch)
         writer = writer.queryName("bronze").option("checkpointLocation", checkpoint)
@@ -85,7 +76,10 @@ class BronzeJob:
             self.on_batch(BatchReport(batch, 0, 0, 0, time.monotonic() - began, repeated=True))
             return
         has_refused = self.bus.repeats and self._quarantine.has(job, batch)
-        task = Task(self.bus.name, self._events.staging, self._quarantine.staging, self.keep_raw)
+        watches = self.bus.watches(self.options)
+        task = Task(
+            self.bus.name, self._events.staging, self._quarantine.staging, self.keep_raw, watches=watches
+        )
         results = frame.mapInArrow(task, RESULT_SCHEMA).collect()
         files = {
             name: [Written.from_json(row["file"]) for row in results if row["name"] == name and row["file"]]
@@ -94,6 +88,10 @@ class BronzeJob:
         repeats = sum(row["repeats"] for row in results)
         # The events come last: with their commit, also an empty one, the batch is done.
         refused = files[QUARANTINE_NAME]
+        if watches:
+            refused += self._lost(
+                frame.sparkSession, batch, [row for each in results for row in each["firsts"] or ()]
+            )
         if refused and not has_refused:
             self._quarantine.commit(refused, job, batch)
         fresh = distinct(self._events, files[EVENTS_NAME])
@@ -110,36 +108,16 @@ class BronzeJob:
             )
         )
 
-
-@dataclass(frozen=True)
-class Task:
-    """What a worker does with its share of a micro-batch; it travels there, so it holds plain values."""
-
-    bus: str
-    events: Folder
-    quarantine: Folder
-    keep_raw: bool
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        events = FileWriter(self.events, EVENTS, "part")
-        quarantine = FileWriter(self.quarantine, QUARANTINE, "part")
-        repeats = 0
-        receipts: list[str] = []
-        for batch in batches:
-            receipts += batch["receipt"].drop_null().to_pylist()
-            decoded = decode(batch, self.bus, keep_raw=self.keep_raw)
-            rows, repeated = without_repeats(decoded.events)
-            repeats += repeated
-            events.write(rows)
-            quarantine.write(decoded.quarantined)
-        rows_of = {EVENTS_NAME: events.finish(), QUARANTINE_NAME: quarantine.finish()}
-        results = [
-            {"name": name, "file": file.to_json(), "repeats": 0}
-            for name, files in rows_of.items()
-            for file in files
-        ]
-        results.append({"name": EVENTS_NAME, "file": None, "repeats": repeats, "receipts": receipts})
-        yield pa.RecordBatch.from_pylist(results, RESULT)
+    def _lost(self, spark: SparkSession, batch: int, firsts: Sequence[Row]) -> list[Written]:
+        """Write down what the bus lost, where its source does not."""
+        by_place: dict[tuple[str, str], int] = {}
+        for row in firsts:
+            place = (row["destination"], row["partition"])
+            by_place[place] = min(row["position"], by_place.get(place, row["position"]))
+        writer = FileWriter(self._quarantine.staging, QUARANTINE, "part")
+        for each in self.bus.losses(spark, self._checkpoint, batch, by_place):
+            writer.write(decode(each, self.bus.name).quarantined)
+        return writer.finish()
 
 
 def _rows(files: Iterable[Written]) -> int:

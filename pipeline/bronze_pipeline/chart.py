@@ -19,6 +19,8 @@ BODY_SHARE = 0.7
 WIDTH_INCHES, HEIGHT_INCHES = 12, 7
 DOTS_PER_INCH = 120
 SMALLEST_DOT, LARGEST_DOT = 4.0, 90.0
+UNCROWDED_TRADES = 300
+"""Of more, dots are smaller: candles must be seen behind them."""
 
 
 def draw(trades: pa.Table, bars: pa.Table, title: str) -> Figure:
@@ -30,6 +32,7 @@ def draw(trades: pa.Table, bars: pa.Table, title: str) -> Figure:
     figure = Figure(
         figsize=(WIDTH_INCHES, HEIGHT_INCHES), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white"
     )
+    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.15)  # type: ignore[union-attr,call-arg] # as chosen above
     prices, volumes = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     for axes in (prices, volumes):
         _tidy(axes)
@@ -65,8 +68,9 @@ def _candles(axes: Axes, rows: list[dict[str, Any]]) -> None:
         wicks = [[(_middle(row), float(row["low"])), (_middle(row), float(row["high"]))] for row in own]
         bodies = [_box(row, float(row["open"]), float(row["close"])) for row in own]
         axes.add_collection(LineCollection(wicks, colors=color, linewidths=1.1, zorder=2))
+        # The trades are seen upon them.
         axes.add_collection(
-            PolyCollection(bodies, facecolors=color, edgecolors=color, linewidths=0.8, zorder=3)
+            PolyCollection(bodies, facecolors=f"{color}66", edgecolors=color, linewidths=1.1, zorder=3)
         )
     axes.autoscale_view()
 
@@ -88,13 +92,15 @@ def _dots(axes: Axes, trades: pa.Table) -> None:
         return
     quantities = [float(each) for each in usable["qty"].to_pylist()]
     largest = max(quantities) or 1.0
+    room = min(1.0, UNCROWDED_TRADES / len(quantities))
     # Areas grow with quantities.
-    sizes = [SMALLEST_DOT + (LARGEST_DOT - SMALLEST_DOT) * each / largest for each in quantities]
+    widest = SMALLEST_DOT + (LARGEST_DOT - SMALLEST_DOT) * room
+    sizes = [SMALLEST_DOT + (widest - SMALLEST_DOT) * each / largest for each in quantities]
     colors = [FALLING if side == "sell" else RISING for side in usable["side"].to_pylist()]
     axes.scatter(
         date2num(usable["event_ts"].to_pylist()),
         [float(each) for each in usable["price"].to_pylist()],
-        s=sizes, c=colors, alpha=0.45, linewidths=0.5, edgecolors="white", zorder=4,
+        s=sizes, c=colors, alpha=0.45, linewidths=0.5 * room, edgecolors="white", zorder=4,
     )  # fmt: skip
 
 

@@ -14,12 +14,25 @@ from bronze_pipeline.commands.base import Failed, UsageError
 from bronze_pipeline.session import NoJava
 
 PROGRAM = "bronze-pipeline"
+EXAMPLE = """\
+from a bus to tables, bars and a chart:
+  bronze-pipeline bronze --from nats://localhost:4222/BRONZE --to lake --available-now
+  bronze-pipeline verify --table lake/bronze
+  bronze-pipeline silver --from lake/bronze --to lake/silver --available-now
+  bronze-pipeline chart --from lake/silver --exchange bitmex --symbol XBTUSD --out chart.png
+
+without --available-now, bronze and silver go on until they are stopped
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command and return the exit status."""
     parser = argparse.ArgumentParser(
-        PROGRAM, description="Bronze envelopes from a bus to lakehouse tables.", allow_abbrev=False
+        PROGRAM,
+        description="Bronze envelopes from a bus to lakehouse tables.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     by_name = {}

@@ -1,4 +1,4 @@
-"""Removes events that came before: within a micro-batch, and against what the table has.
+"""Removes events that came before: in other files of a micro-batch, and in the table.
 
 Ids are compared exactly. The table's files are opened only where their statistics allow one of the batch's
 streams and positions, and only their id columns are read, so the cost follows from the batch and from what
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bronze_pipeline.files import Folder, Written, delete_file, read_file, write_file
+from bronze_pipeline.repeats import first_of_each
 from bronze_pipeline.tables import Table, candidates
 
 ID_COLUMNS = ["event_id", "stream_id", "position"]
@@ -29,19 +30,13 @@ class Distinct:
     duplicates: int
 
 
-def without_repeats(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    """Leave out events whose id came before in the same batch of rows."""
-    keep = _first_of_each(batch["event_id"])
-    return (batch, 0) if keep is None else (batch.filter(keep), len(batch) - pc.sum(keep).as_py())
-
-
 def distinct(table: Table, files: Sequence[Written]) -> Distinct:
     """Leave out of new files what is in the table, or in an earlier one of them."""
     if not files:
         return Distinct([], 0)
     parts = [read_file(table.staging, file.path, ID_COLUMNS) for file in files]
     ids = pa.concat_tables(parts).combine_chunks()
-    keep = _first_of_each(ids["event_id"])
+    keep = first_of_each(ids["event_id"])
     known = _known(table, ids)
     if len(known):
         fresh = pc.or_(pc.is_null(ids["event_id"]), pc.invert(pc.is_in(ids["event_id"], value_set=known)))
@@ -55,17 +50,6 @@ def distinct(table: Table, files: Sequence[Written]) -> Distinct:
         start += file.rows
         kept += _filtered(table.staging, file, mask)
     return Distinct(kept, sum(file.rows for file in files) - sum(file.rows for file in kept))
-
-
-def _first_of_each(ids: pa.Array | pa.ChunkedArray) -> pa.Array | None:
-    """Return which rows bring an id for the first time; None if all do."""
-    if isinstance(ids, pa.ChunkedArray):
-        ids = ids.combine_chunks()
-    if pc.count_distinct(ids, mode="only_valid").as_py() == len(ids) - ids.null_count:
-        return None
-    rows = pa.table({"id": ids, "row": pa.array(range(len(ids)), pa.int64())})
-    first = rows.group_by("id").aggregate([("row", "min")])["row_min"]
-    return pc.or_(pc.is_null(ids), pc.is_in(rows["row"], value_set=first.combine_chunks()).combine_chunks())
 
 
 def _known(table: Table, ids: pa.Table) -> pa.Array:

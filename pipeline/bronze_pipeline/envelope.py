@@ -37,6 +37,9 @@ ID_PATTERN = r"^(?P<stream_id>.+):(?P<position>\d{1,18})(?:\.(?P<level>\d{1,9}))
 
 NO_VALUE = "the record has no value"
 NO_ENVELOPE = "no envelope: neither an exchange nor a known payload"
+# It names a folder of the table, in which each byte may take three.
+LONGEST_EXCHANGE = 80
+TOO_LONG = f"the exchange is longer than {LONGEST_EXCHANGE} bytes"
 OUT_OF_RANGE = "a timestamp is outside the years 1 to 9999"
 
 ToColumns: TypeAlias = Callable[[pa.Array], pa.RecordBatch]
@@ -149,6 +152,7 @@ def _odd(rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 def _objections(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
     known = _known_payload(rows)
     yield NO_ENVELOPE, pc.and_(pc.equal(rows["exchange"], ""), pc.invert(known))
+    yield TOO_LONG, pc.greater(pc.binary_length(rows["exchange"]), LONGEST_EXCHANGE)
     for column in _timestamps(rows):
         bounds = pc.min_max(column.cast(pa.int64())).as_py()
         if bounds["min"] is not None and (bounds["min"] < EARLIEST or bounds["max"] > LATEST):

@@ -11,6 +11,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +25,9 @@ ROWS_IN_GROUP = 128 * 1024
 # Columns whose values hardly repeat: a dictionary of them only costs time.
 DISTINCT_COLUMNS = ("event_id", "bus_position", "raw")
 # What one looks for most; statistics of these go into the table's log.
-INDEXED_COLUMNS = ("stream_id", "position", "exchange", "symbol")
+INDEXED_COLUMNS = ("stream_id", "position", "payload_case", "exchange", "symbol")
+# Each of its values gets row groups of its own, so that who reads one kind of events passes over the others.
+GROUPED_BY = "payload_case"
 COMPRESSION = "zstd"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -102,14 +105,11 @@ def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa
     target = f"{root}/{path}"
     system.create_dir(target.rpartition("/")[0], recursive=True)
     repeating = [name for name in _leaves(rows.schema) if name.split(".")[0] not in DISTINCT_COLUMNS]
-    pq.write_table(
-        rows,
-        target,
-        filesystem=system,
-        compression=COMPRESSION,
-        row_group_size=ROWS_IN_GROUP,
-        use_dictionary=repeating,
-    )
+    with pq.ParquetWriter(
+        target, rows.schema, filesystem=system, compression=COMPRESSION, use_dictionary=repeating
+    ) as writer:
+        for group in _groups(rows):
+            writer.write_table(group, ROWS_IN_GROUP)
     size = system.get_file_info(target).size
     indexed = [name for name in INDEXED_COLUMNS if name in rows.schema.names]
     bounds = {name: pc.min_max(rows[name]).as_py() for name in indexed}
@@ -138,11 +138,29 @@ def delete_file(folder: Folder, path: str) -> None:
 def _divide(
     batch: pa.RecordBatch, columns: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
-    texts = [batch[name].cast(pa.string()).fill_null(NULL_PARTITION) for name in columns]
-    keys = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "\n")
-    found = pc.unique(keys).to_pylist()
-    for key in found:
-        yield tuple(key.split("\n")), batch if len(found) == 1 else batch.filter(pc.equal(keys, key))
+    texts = [_partition_values(batch[name]) for name in columns]
+    found = pa.table(texts, names=list(columns)).group_by(columns).aggregate([]).to_pylist()
+    for each in found:
+        values = tuple(each[name] for name in columns)
+        if len(found) == 1:
+            yield values, batch
+            continue
+        is_here = [pc.equal(text, value) for text, value in zip(texts, values, strict=True)]
+        yield values, batch.filter(reduce(pc.and_, is_here))
+
+
+def _partition_values(column: pa.Array) -> pa.Array:
+    # Neither format can tell an empty text from NULL there.
+    texts = column.cast(pa.string()).fill_null("")
+    return pc.if_else(pc.equal(texts, ""), NULL_PARTITION, texts)
+
+
+def _groups(rows: pa.Table) -> Iterator[pa.Table]:
+    if GROUPED_BY not in rows.schema.names or rows[GROUPED_BY].null_count:
+        yield rows
+        return
+    for case in pc.unique(rows[GROUPED_BY]).sort().to_pylist():
+        yield rows.filter(pc.equal(rows[GROUPED_BY], case))
 
 
 def _leaves(schema: pa.Schema) -> Iterator[str]:

@@ -1,9 +1,13 @@
-"""Runs a streaming job in the foreground: progress, signals, a summary, and errors that say what to do."""
+"""Runs a streaming job in the foreground: progress, signals, a summary, and errors that say what to do.
+
+A stream that failed is started again, from its checkpoint: buses restart, and Spark gives a worker process
+ten seconds to start, which no setting changes and a busy machine may need. What the operator has to decide
+(wrong options, lost records, a table of another kind) ends the job at once.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
 import threading
@@ -13,19 +17,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bronze_sidecar.progress import Progress
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.bronze import BatchReport, BronzeJob
 from bronze_pipeline.commands.base import Failed
+from bronze_pipeline.failures import lasting_error, our_error
 from bronze_pipeline.session import open_session
-from bronze_pipeline.sources.base import Bus
+from bronze_pipeline.sources.base import Bus, OptionError
 from bronze_pipeline.tables import TableError
 
 POLL_SECONDS = 1
 RATE_WINDOW = 10
-# Errors of ours, as Spark quotes them from a worker's traceback.
-OUR_ERRORS = re.compile(r"bronze_pipeline\.[\w.]*(?:DataLoss|Unreachable|OptionError|TableError): (.+)")
+DEFAULT_RETRIES = 10
+LONGEST_PAUSE_SECONDS = 30
 
 
 @dataclass
@@ -36,11 +42,14 @@ class Totals:
     events: int = 0
     duplicates: int = 0
     quarantined: int = 0
+    triggers: int = 0
+    """Grows while streams work; without new records there are no batches."""
     began: float = field(default_factory=time.monotonic)
     recent: deque[BatchReport] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
 
     def add(self, report: BatchReport) -> None:
         self.batches += 1
+        self.triggers += 1
         self.events += report.events
         self.duplicates += report.duplicates
         self.quarantined += report.quarantined
@@ -58,9 +67,18 @@ class Totals:
         return {**counts, "seconds": seconds}
 
 
-def run_stream(
-    job: BronzeJob, checkpoint: str, *, trigger: str, available_now: bool, cores: int | None
-) -> int:
+@dataclass(frozen=True)
+class Pace:
+    """How a job is run."""
+
+    checkpoint: str
+    trigger: str
+    available_now: bool
+    retries: int
+    """How often in a row a stream that failed is started again."""
+
+
+def run_stream(job: BronzeJob, pace: Pace, *, cores: int | None) -> int:
     """Run until all is done, a signal comes, or it fails; print a summary as JSON on stdout."""
     progress = Progress(sys.stderr)
     progress.show("starting Spark")
@@ -68,7 +86,7 @@ def run_stream(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    session = open_session("bronze-pipeline", cores=cores)
+    session = open_session("bronze-pipeline", cores=cores, jars=job.bus.jars(job.options))
     try:
 
         def on_batch(report: BatchReport) -> None:
@@ -77,10 +95,7 @@ def run_stream(
                 progress.note(_batch_line(report))
 
         job.on_batch = on_batch
-        query = job.start(session, checkpoint, trigger=trigger, available_now=available_now)
-        _watch(query, job.bus, totals, progress, stop)
-    except (StreamingQueryException, TableError) as error:
-        raise Failed(explain(error)) from error
+        keep_running(session, job, pace, Watch(totals, progress, stop))
     finally:
         progress.end(f"{totals.events} events stored in {totals.batches} batches")
         print(json.dumps(totals.summary()), flush=True)
@@ -88,14 +103,51 @@ def run_stream(
     return 0
 
 
-def _watch(
-    query: StreamingQuery, bus: Bus, totals: Totals, progress: Progress, stop: threading.Event
-) -> None:
+@dataclass(frozen=True)
+class Watch:
+    """What is seen of a job, and how it is told to stop."""
+
+    totals: Totals
+    progress: Progress
+    stop: threading.Event
+
+
+def keep_running(session: SparkSession, job: BronzeJob, pace: Pace, watch: Watch) -> None:
+    """Run a job until it is done or told to stop; raise Failed if that cannot be."""
+    failures = 0
+    totals, stop = watch.totals, watch.stop
+    while not stop.is_set():
+        worked_before = totals.triggers
+        try:
+            query = job.start(
+                session, pace.checkpoint, trigger=pace.trigger, available_now=pace.available_now
+            )
+            _follow(query, job.bus, watch)
+        except (TableError, OptionError) as error:
+            raise Failed(str(error)) from error
+        except PySparkException as error:
+            lasting = lasting_error(str(error), job.bus)
+            if lasting is not None:
+                raise Failed(lasting) from error
+            failures = 1 if totals.triggers > worked_before else failures + 1
+            if failures > pace.retries:
+                raise Failed(explain(error)) from error
+            pause = min(2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+            reason = explain(error).splitlines()[0]
+            watch.progress.note(f"{reason}; starting again in {pause} s ({failures} of {pace.retries})")
+            stop.wait(pause)
+        else:
+            return
+
+
+def _follow(query: StreamingQuery, bus: Bus, watch: Watch) -> None:
     while not query.awaitTermination(POLL_SECONDS):
-        if stop.is_set():
+        if query.lastProgress is not None:
+            watch.totals.triggers += 1
+        if watch.stop.is_set():
             query.stop()
             return
-        progress.show(_status_line(query, bus, totals))
+        watch.progress.show(_status_line(query, bus, watch.totals))
 
 
 def _status_line(query: StreamingQuery, bus: Bus, totals: Totals) -> str:
@@ -129,5 +181,4 @@ def _batch_line(report: BatchReport) -> str:
 
 
 def explain(error: Exception) -> str:
-    ours = OUR_ERRORS.search(str(error))
-    return ours[1] if ours else str(error)
+    return our_error(str(error)) or str(error)

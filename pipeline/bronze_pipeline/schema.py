@@ -83,7 +83,8 @@ PARSED = pa.schema(
 )
 """The envelope's own fields, decoded."""
 
-PARTITION_COLUMNS = ("date", "payload_case")
+# One wide table: a micro-batch is one commit, whatever cases it has, and a new case needs no new table.
+PARTITION_COLUMNS = ("date", "exchange")
 
 EVENTS = pa.schema(
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -48,8 +49,8 @@ def require_java() -> None:
         raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer: install it, or set JAVA_HOME.")
 
 
-def open_session(name: str, *, cores: int | None = None) -> SparkSession:
-    """Return the session of `spark-submit`, or start a local one; raise NoJava."""
+def open_session(name: str, *, cores: int | None = None, jars: Sequence[Path] = ()) -> SparkSession:
+    """Return the session of `spark-submit`, or start a local one with these jars; raise NoJava."""
     builder = SparkSession.builder.appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
@@ -60,6 +61,9 @@ def open_session(name: str, *, cores: int | None = None) -> SparkSession:
         builder = builder.master(f"local[{cores or '*'},{ATTEMPTS}]")
         for key, value in LOCAL_SETTINGS.items():
             builder = builder.config(key, value)
+        if jars:
+            # Not by ADD JAR: the driver could not read the errors of the classes in them.
+            builder = builder.config("spark.jars", ",".join(map(str, jars)))
     return builder.getOrCreate()
 
 

@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import deltalake
 import deltalake.exceptions
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.fs
 from deltalake.transaction import AddAction, RemoveAction
 
-from bronze_pipeline.files import Folder, Written
+from bronze_pipeline.files import NULL_PARTITION, Folder, Written
 
 INDEX = pa.schema(
     [
@@ -95,6 +96,9 @@ class DeltaTable:
     def index(self) -> pa.Table:
         self._table.update_incremental()
         actions = pa.table(self._table.get_add_actions(flatten=True))
+        # The log writes paths as they stand in URLs.
+        paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
+        actions = actions.set_column(actions.schema.get_field_index("path"), "path", paths)
         columns = {
             "path": "path",
             "lowest_stream": "min.stream_id",
@@ -116,7 +120,9 @@ class DeltaTable:
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(each.path, each.size, dict(each.partition), now, data_change=True, stats=_stats(each))
+            AddAction(
+                each.path, each.size, _partition_values(each), now, data_change=True, stats=_stats(each)
+            )
             for each in files
         ]
         properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(job, batch)])
@@ -206,6 +212,10 @@ class ParquetTable:
 
 def _prefix(job: str, batch: int) -> str:
     return f"{job}-{batch:010}-"
+
+
+def _partition_values(file: Written) -> dict[str, str | None]:
+    return {name: None if value == NULL_PARTITION else value for name, value in file.partition.items()}
 
 
 def _stats(file: Written) -> str:

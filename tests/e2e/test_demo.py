@@ -1,29 +1,33 @@
-"""The demo: it ends by itself, finds everything, and leaves nothing behind."""
+"""The demo: it ends by itself, finds everything, and leaves nothing behind but a chart."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from demo_lake import missing_java
+from market import replay
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     paths = os.pathsep.join((str(ROOT / "tests"), str(ROOT / "tools")))
     return subprocess.Popen(
         [sys.executable, str(ROOT / "tools" / "demo.py"), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": paths, "TMPDIR": str(folder)},
+        env={**os.environ, "PYTHONPATH": paths, "TMPDIR": str(folder), **variables},
     )
 
 
@@ -45,29 +49,55 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("demo")
 
 
-def test_it_shows_that_nothing_is_missing_and_leaves_nothing(folder: Path) -> None:
-    demo = start(folder, "--messages=3000")
-    text, _ = demo.communicate(timeout=150)
+def test_it_shows_that_nothing_is_missing_and_leaves_nothing_but_a_chart(
+    folder: Path, tmp_path: Path
+) -> None:
+    demo = start(folder, "--messages=3000", f"--out={tmp_path}")
+    text, _ = demo.communicate(timeout=550)
     assert demo.returncode == 0, text
-    assert "Everything is there, once and in order." in text
+    bus, has_tables, tables = text.partition("6. From the bus to a bronze table, by Spark")
+    assert has_tables
+    assert "Everything is there, once and in order." in bus
     figures = {
         line.rsplit(None, 1)[0].strip(): line.rsplit(None, 1)[1]
-        for line in text.partition("5. Nothing missing?")[2].splitlines()
+        for line in bus.partition("5. Nothing missing?")[2].splitlines()
         if line.strip() and line.rsplit(None, 1)[1].replace(",", "").isdigit()
     }
     assert figures["events expected"] == figures["events read back"]
     assert [figures[name] for name in ("positions missing", "duplicates", "out of order")] == ["0"] * 3
-    assert "bronze.okex-swap.BTC%2FUSDT." in text
+    assert "bronze.okex-swap.BTC%2FUSDT." in bus
     assert "\x1b" not in text
     assert processes_of(folder) == []
     assert list(folder.iterdir()) == []
+    if missing_java() is not None:
+        assert "Everything above stands without it." in tables
+        return
+    assert f"{figures['events expected']} events in the table, 0 in quarantine" in tables
+    assert "\n    complete\n" in tables
+    rows = dict(line.split() for line in tables.splitlines() if len(line.split()) == 2)
+    # Each trade became a row, and each message that changes a book.
+    kinds = Counter(json.loads(line)["type"] for line in replay(3000))
+    assert rows["trades"] == f"{kinds['trade']:,}"
+    assert rows["book_top"] == f"{kinds['book_change']:,}"
+    assert "show the books as they were built; 0 do not." in tables
+    assert [path.name for path in tmp_path.iterdir()] == ["chart.png"]
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_java_the_first_half_counts(folder: Path, tmp_path: Path) -> None:
+    demo = start(folder, "--messages=500", f"--out={tmp_path}", JAVA_HOME=str(tmp_path))
+    text, _ = demo.communicate(timeout=150)
+    assert demo.returncode == 0, text
+    assert "Everything is there, once and in order." in text
+    assert "Left out: Spark needs Java 17 or newer: install it, or set JAVA_HOME." in text
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_kept_running_it_says_where_to_look_and_an_interrupt_ends_all(
     folder: Path, number: signal.Signals
 ) -> None:
-    demo = start(folder, "--messages=500", "--keep")
+    demo = start(folder, "--messages=500", "--keep", "--without-tables")
     assert demo.stdout
     text = ""
     while "its log" not in text:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import aws_servers
 import pytest
 from bronze_pipeline.session import NoJava, open_session, require_java
 from pyspark.sql import SparkSession
+
+JARS = Path(__file__).parents[2] / ".cache/spark-jars/libs"
 
 
 @pytest.fixture(scope="session")
@@ -23,10 +26,18 @@ def java() -> None:
 
 
 @pytest.fixture(scope="session")
+def jars(java: None) -> str:
+    """Return the folder of the Kafka connector's jars; skip where it is not there."""
+    if not list(JARS.glob("*.jar")):
+        pytest.skip("there is no Kafka connector in .cache/spark-jars: run tools/install-spark-jars.sh")
+    return str(JARS)
+
+
+@pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     # Spark's own processes inherit what is set when it starts.
     os.environ["AWS_ACCESS_KEY_ID"] = aws_servers.ACCESS_KEY
     os.environ["AWS_SECRET_ACCESS_KEY"] = aws_servers.SECRET_KEY
-    session = open_session("tests", cores=2)
+    session = open_session("tests", cores=2, jars=sorted(JARS.glob("*.jar")))
     yield session
     session.stop()

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from bronze_pipeline.chart import FALLING, RISING, draw
 from bronze_pipeline.cli import main
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.silver.upserts import UpsertTable
 from matplotlib.collections import Collection
 from matplotlib.colors import to_hex
 from matplotlib.dates import date2num
@@ -81,6 +83,19 @@ def test_the_command_writes_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[
     flags = ["--from", str(tmp_path), "--exchange", "x", "--symbol", "A", "--out", str(target)]
     assert main(["chart", *flags]) == 0
     assert target.read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == f"{target}: 3 trades, 2 bars\n"
+
+
+def test_bars_that_were_replaced_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deltalake.write_deltalake(str(tmp_path / "trades"), TRADES)
+    date = pa.array([OPENED.date()] * len(BARS))
+    bars = BARS.append_column("date", date)
+    table = UpsertTable(Lake(str(tmp_path)), "bars_1m", bars.schema, ("date", "open_ts"))
+    table.put(bars, "tests", 0)
+    table.put(bars.slice(0, 1), "tests", 1)
+    target = tmp_path / "chart.png"
+    flags = ["--from", str(tmp_path), "--exchange", "x", "--symbol", "A", "--out", str(target)]
+    assert main(["chart", *flags]) == 0
     assert capsys.readouterr().out == f"{target}: 3 trades, 2 bars\n"
 
 

@@ -18,6 +18,7 @@ GOOD = ("bronze", "--from", "nats://localhost/S", "--to", "lake")
         ),
         (("--from", "nats://u:geheim@localhost/S"), "--from: holds credentials. Give --nats-user and"),
         (("--trigger", "soon"), "--trigger: 'soon' is no time. It looks like 500ms, 30s or 5m."),
+        (("--retries", "-1"), "--retries: '-1' is no whole number from 0 on."),
         (("--partitions", "0"), "--partitions: '0' is no whole number from 1 on."),
         (
             ("--max-records-per-batch", "many"),

@@ -146,6 +146,14 @@ def test_times_that_no_reader_can_show_are_quarantined() -> None:
     assert [each["reason"] for each in quarantined] == ["a timestamp is outside the years 1 to 9999"] * 2
 
 
+def test_an_exchange_that_can_name_no_folder_is_quarantined() -> None:
+    longest, longer = trade(), trade()
+    longest.exchange, longer.exchange = "é" * 40, "x" * 81
+    [row], [refused] = decoded(longest.SerializeToString(), longer.SerializeToString())
+    assert row["exchange"] == "é" * 40
+    assert refused["reason"] == "the exchange is longer than 80 bytes"
+
+
 def test_an_unknown_payload_is_kept_with_its_bytes() -> None:
     # Field 120, which this schema does not have.
     value = NormalizedEvent(exchange="x", symbol="Y").SerializeToString() + b"\xc2\x07\x03\x0a\x01z"

@@ -2,54 +2,163 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import aws_servers
 import deltalake
+import nats
 import pyarrow as pa
 import pytest
+from aws_servers import ACCOUNT, REGION, Relay, aws_client, reach
 from buses import trade
+from kafka_servers import KafkaServer, create_topic
+from nats.js.api import StreamConfig
 from pipeline_jobs import JobProcess
-from servers import NatsServer
+from servers import Endpoint, NatsServer
 from sidecar_process import PROGRAM, sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]
 
 COUNT = 200_000
+# The emulator of AWS takes hundreds of events a second.
+FEW = 2_000
+# Long enough that messages stay hidden while a batch is stored, short enough to wait for.
+HIDDEN_SECONDS = 30
 # On a busy machine Spark takes minutes to start; nothing is measured here.
 START_SECONDS = 400.0
 
 
+@dataclass(frozen=True)
+class Case:
+    """A bus, and how the sidecar and the job reach it."""
+
+    sidecar: list[str]
+    job: list[str]
+    count: int = COUNT
+    batch: int = 50_000
+
+
 @pytest.fixture
-def start_job() -> Iterator[Callable[..., JobProcess]]:
+def name() -> str:
+    return f"bronze-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def nats_case(start_nats: Callable[..., NatsServer]) -> Case:
+    server = start_nats()
+
+    async def make_stream() -> None:
+        client = await nats.connect(server.url)
+        # The shortest time for which the server leaves out repeated ids: they are to come twice here.
+        settings = StreamConfig(name="S", subjects=["bronze.>"], duplicate_window=0.1)
+        await client.jetstream().add_stream(settings)
+        await client.close()
+
+    asyncio.run(make_stream())
+    options = ["--nats-servers", server.url, "--nats-stream", "S", "--nats-subject", "bronze.{{symbol}}"]
+    return Case(options, ["--from", f"{server.url}/S"])
+
+
+@pytest.fixture
+def kafka_case(kafka_broker: KafkaServer, jars: str, name: str) -> Case:
+    create_topic(kafka_broker.brokers, name, 2)
+    return Case(
+        ["--kafka-brokers", kafka_broker.brokers, "--kafka-topic", name],
+        ["--from", f"kafka://{kafka_broker.brokers}/{name}", "--kafka-jars", jars],
+    )
+
+
+@pytest.fixture
+def redis_case(redis_server: Endpoint, name: str) -> Case:
+    server = ["--redis-host", redis_server.host, "--redis-port", str(redis_server.port)]
+    return Case(
+        [*server, "--redis-stream", f"{name}:{{{{symbol}}}}"],
+        ["--from", f"{redis_server.url}/0?keys={name}:*"],
+    )
+
+
+@pytest.fixture
+def aws_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", aws_servers.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", aws_servers.SECRET_KEY)
+
+
+@pytest.fixture
+def kinesis_case(aws_keys: None, aws_emulator: Endpoint, name: str) -> Case:
+    client = aws_client("kinesis", aws_emulator.url)
+    client.create_stream(StreamName=name, ShardCount=2)
+    client.get_waiter("stream_exists").wait(StreamName=name)
+    client.close()
+    return Case(
+        ["--kinesis-stream", name, *reach("kinesis", aws_emulator.url)],
+        [
+            *("--from", f"kinesis://{name}?region={REGION}"),
+            *("--kinesis-endpoint-url", aws_emulator.url),
+        ],
+        count=FEW,
+        batch=500,
+    )
+
+
+@pytest.fixture
+def start_job(tmp_path: Path) -> Iterator[Callable[[Case], JobProcess]]:
     """Return a function that starts a job; none outlives the test."""
     with ExitStack() as stack:
 
-        def start(log: Path, *arguments: str) -> JobProcess:
-            job = JobProcess(log, *arguments)
+        def start(case: Case) -> JobProcess:
+            job = JobProcess(
+                tmp_path / "log",
+                *(*case.job, "--to", str(tmp_path / "lake"), "--available-now", "--cores", "2"),
+                *("--max-records-per-batch", str(case.batch)),
+            )
             stack.callback(job.kill)
             return job
 
         yield start
 
 
+class Table:
+    """The table as others see it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "lake" / "bronze"
+
+    def files(self) -> int:
+        return sum(1 for _ in self._folder.glob("date=*/exchange=*/*.parquet"))
+
+    def commits(self) -> int:
+        return sum(1 for _ in self._folder.glob("_delta_log/*.json"))
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return ids and prices."""
+        if not self.commits():
+            return []
+        table = deltalake.DeltaTable(self._folder).to_pyarrow_table(columns=["event_id", "trade"])
+        return [(row["event_id"], row["trade"]["price_str"]) for row in pa.table(table).to_pylist()]
+
+
 def digest(rows: Iterator[tuple[str, str]]) -> str:
-    """Return a digest of ids and prices that does not depend on their order."""
+    """Return a digest that does not depend on the order."""
     total = 0
     for event_id, price in rows:
         total ^= int.from_bytes(hashlib.sha256(f"{event_id} {price}".encode()).digest())
     return f"{total:x}"
 
 
-def stored(place: Path) -> pa.Table | None:
-    if not deltalake.DeltaTable.is_deltatable(str(place / "bronze")):
-        return None
-    table = deltalake.DeltaTable(place / "bronze")
-    return pa.table(table.to_pyarrow_table(columns=["event_id", "trade"]))
+def assert_exact(table: Table, count: int) -> None:
+    rows = table.rows()
+    assert len(rows) == count
+    expected = ((f"replay:{position}", f"{position}.5") for position in range(count))
+    assert digest(iter(rows)) == digest(expected)
 
 
 def wait_for(condition: Callable[[], bool], job: JobProcess) -> None:
@@ -57,57 +166,109 @@ def wait_for(condition: Callable[[], bool], job: JobProcess) -> None:
     while not condition():
         assert job.runs, job.log.read_text()
         assert time.monotonic() < deadline, job.log.read_text()
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
-def test_kill_9_three_times(
-    java: None, start_nats: Callable[..., NatsServer], start_job: Callable[..., JobProcess], tmp_path: Path
-) -> None:
-    server = start_nats()
-    with sidecar(
-        "--nats-servers", server.url, "--nats-stream", "S", "--nats-subject", "bronze.{{symbol}}"
-    ) as process:
+def publish_twice(case: Case) -> None:
+    """Send the same replay two times, under the same ids."""
+    lines = b"".join(trade(position) + b"\n" for position in range(case.count))
+    with sidecar(*case.sidecar) as process:
         process.wait_until_ready()
-        lines = b"".join(trade(position) + b"\n" for position in range(COUNT))
-        send = [PROGRAM, "send", "-", "--to", process.address, "--stream-id", "replay"]
-        subprocess.run(send, input=lines, check=True, capture_output=True)
-    place = tmp_path / "lake"
-    arguments = [
-        *("--from", f"{server.url}/S", "--to", str(place), "--available-now", "--cores", "2"),
-        *("--max-records-per-batch", "25000", "--partitions", "2"),
-    ]
+        for _ in range(2):
+            send = [PROGRAM, "send", "-", "--to", process.address, "--stream-id", "replay"]
+            subprocess.run(send, input=lines, check=True, capture_output=True)
+            time.sleep(0.2)  # longer than JetStream remembers ids here
 
-    def start() -> JobProcess:
-        return start_job(tmp_path / "log", *arguments)
 
-    def files() -> int:
-        return sum(1 for _ in place.glob("bronze/date=*/*/*.parquet"))
-
-    def batches() -> int:
-        return tmp_path.joinpath("log").read_text().count("events,")
-
+@pytest.mark.parametrize("bus", ["nats", "kafka", "redis", "kinesis"])
+def test_kill_9_three_times(
+    java: None,
+    request: pytest.FixtureRequest,
+    start_job: Callable[[Case], JobProcess],
+    tmp_path: Path,
+    bus: str,
+) -> None:
+    case: Case = request.getfixturevalue(f"{bus}_case")
+    publish_twice(case)
+    table = Table(tmp_path)
     # As soon as a task has written a file, which no commit holds yet.
-    job = start()
-    wait_for(lambda: files() > 0, job)
+    job = start_job(case)
+    wait_for(lambda: table.files() > 0, job)
     job.kill()
     # As soon as a batch is in the table, about when Spark notes that.
-    job, before = start(), batches()
-    wait_for(lambda: batches() > before, job)
+    job, commits = start_job(case), table.commits()
+    wait_for(lambda: table.commits() > commits, job)
     job.kill()
     # As soon as the next batch's files appear.
-    job, before = start(), files()
-    wait_for(lambda: files() > before, job)
+    job, files = start_job(case), table.files()
+    wait_for(lambda: table.files() > files, job)
     job.kill()
 
-    rows = stored(place)
-    assert rows is None or len(rows) < COUNT
-    status, summary = start().finish(START_SECONDS * 2)
+    assert len(table.rows()) < case.count
+    status, summary = start_job(case).finish(START_SECONDS * 2)
     assert status == 0, (tmp_path / "log").read_text()
     assert summary["quarantined"] == 0
+    # The second replay was on the bus, all of it.
+    assert summary["duplicates"] >= case.count
+    assert_exact(table, case.count)
 
-    rows = stored(place)
-    assert rows is not None
-    assert len(rows) == COUNT
-    found = ((row["event_id"], row["trade"]["price_str"]) for row in rows.to_pylist())
-    expected = ((f"replay:{position}", f"{position}.5") for position in range(COUNT))
-    assert digest(found) == digest(expected)
+
+def test_sqs_messages_that_were_stored_and_not_deleted_come_again(  # noqa: PLR0917 - fixtures
+    java: None,
+    aws_keys: None,
+    aws_emulator: Endpoint,
+    aws_relay: Relay,
+    start_job: Callable[[Case], JobProcess],
+    name: str,
+    tmp_path: Path,
+) -> None:
+    client = aws_client("sqs", aws_emulator.url)
+    url = client.create_queue(QueueName=name)["QueueUrl"]
+
+    def left() -> tuple[int, int]:
+        """Return how many messages can be received, and how many are hidden."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found: dict[str, Any] = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return int(found[names[0]]), int(found[names[1]])
+
+    case = Case(
+        ["--sqs-queue-url", f"{aws_emulator.url}/{ACCOUNT}/{name}", *reach("sqs", aws_emulator.url)],
+        [
+            *("--from", f"sqs://{name}?region={REGION}", "--sqs-endpoint-url", aws_relay.url),
+            *("--sqs-visibility-seconds", str(HIDDEN_SECONDS)),
+        ],
+        count=FEW,
+        batch=500,
+    )
+    publish_twice(case)
+    assert sum(left()) == 2 * FEW
+    table = Table(tmp_path)
+    # As soon as a task has written a file, which no commit holds yet.
+    job = start_job(case)
+    wait_for(lambda: table.files() > 0, job)
+    job.kill()
+    # When a batch is in the table, and its messages are not deleted, for nothing reaches the queue any more.
+    job, files, commits = start_job(case), table.files(), table.commits()
+    wait_for(lambda: table.files() > files, job)
+    aws_relay.freeze()
+    wait_for(lambda: table.commits() > commits, job)
+    job.kill()
+    aws_relay.thaw()
+    assert len(table.rows()) > 0
+    assert sum(left()) == 2 * FEW
+    # While messages are deleted.
+    job = start_job(case)
+    wait_for(lambda: sum(left()) < 2 * FEW, job)
+    job.kill()
+
+    deadline = time.monotonic() + START_SECONDS
+    while left()[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    stored, waiting = len(table.rows()), sum(left())
+    status, summary = start_job(case).finish(START_SECONDS * 2)
+    assert status == 0, (tmp_path / "log").read_text()
+    assert (summary["events"], summary["quarantined"]) == (FEW - stored, 0)
+    assert summary["duplicates"] == waiting - (FEW - stored)
+    client.close()
+    assert_exact(table, FEW)

@@ -55,6 +55,15 @@ def test_every_problem_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ]
 
 
+def test_another_table_than_bronze_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Lake(str(tmp_path)).quarantine()
+    place = str(tmp_path / "quarantine")
+    assert main(["silver", "--from", place, "--to", str(tmp_path / "silver")]) == 2
+    assert capsys.readouterr().err == (
+        f"bronze-pipeline silver: --from: the table at {place} is no bronze table: it has no payload_case.\n"
+    )
+
+
 @pytest.mark.timeout(600)
 def test_one_run_makes_all_tables(tmp_path: Path) -> None:
     bronze = Bronze(tmp_path / "bronze")

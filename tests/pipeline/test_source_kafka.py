@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from bronze_pipeline.sources.base import OptionError
 from bronze_pipeline.sources.kafka import KafkaBus, connector_options
+from bronze_pipeline.sources.kafka_losses import losses
 
 BASE = {"brokers": "host:9092", "topics": "bronze"}
 
@@ -117,6 +118,37 @@ def test_a_wrong_command_line_is_named(url: str, arguments: tuple[str, ...], pro
     with pytest.raises(OptionError, match=problem) as caught:
         KafkaBus().options(urlsplit(url), flags(*arguments))
     assert "secret" not in str(caught.value)
+
+
+def test_what_the_connector_says_of_losses_is_told_in_our_words() -> None:
+    said = (
+        "[STREAM_FAILED] Query ended: KafkaIllegalStateException: Some data may have been lost because they"
+        " are not available in Kafka any more.\nSet failOnDataLoss to false.\nReason:\n"
+        "Could not read records in offset [10, 15) for topic partition bronze-0\nwith consumer group g."
+        " SQLSTATE: 22000\n=== Streaming Query ===\nmore"
+    )
+    assert KafkaBus().loss_in(said) == (
+        "Kafka no longer has records that were not read: Could not read records in offset [10, 15) for topic"
+        " partition bronze-0 with consumer group g"
+    )
+    assert KafkaBus().loss_in("Python worker failed to connect back.") is None
+
+
+def test_offsets_that_did_not_come_are_lost() -> None:
+    start = {"a": {"0": 10, "1": 5, "2": 3}, "b": {"0": 8}}
+    end = {"a": {"0": 20, "1": 9, "2": 3}, "b": {"0": 2, "1": 4}}
+    firsts = {("a", "0"): 15, ("b", "1"): 0}
+    rows = [row for batch in losses(start, end, firsts) for row in batch.to_pylist()]
+    assert [(row["destination"], row["bus_partition"], row["bus_position"], row["loss"]) for row in rows] == [
+        ("a", "0", "10", "offsets 10 to 14 are no longer in partition 0 of the topic a"),
+        ("a", "1", "5", "offsets 5 to 8 are no longer in partition 1 of the topic a"),
+        (
+            "b",
+            "0",
+            "8",
+            "partition 0 of the topic b goes back from offset 8 to 2: it was made anew, or records were lost",
+        ),
+    ]
 
 
 def test_lag_counts_offsets() -> None:

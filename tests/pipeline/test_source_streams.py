@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import pyarrow as pa
 import pytest
 from aws_servers import ACCOUNT, REGION, aws_client, reach
 from bronze_client import connect
-from bronze_pipeline.sources.base import Unreachable
+from bronze_pipeline.bronze import BatchReport
+from bronze_pipeline.failures import lasting_error
 from bronze_pipeline.sources.kafka import KafkaBus
 from buses import trade
 from confluent_kafka import TopicPartition
@@ -28,22 +28,8 @@ from sidecar_process import sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
-JARS = Path(__file__).parents[2] / ".cache/spark-jars/libs"
-COUNT = 60
+COUNT, NEW = 60, 10
 EVENT_IDS = [f"s:{position}" for position in range(COUNT)]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the events are, under one name on every bus."""
-
-    name: str
-    redis: Endpoint
-    aws: Endpoint
-
-    @property
-    def aws_options(self) -> dict[str, str]:
-        return {"endpointUrl": self.aws.url, "region": REGION}
 
 
 async def publish(address: str, first: int, last: int, stream: str = "s") -> None:
@@ -53,32 +39,14 @@ async def publish(address: str, first: int, last: int, stream: str = "s") -> Non
         await publisher.flush(timeout=60)
 
 
-@pytest.fixture(scope="module")
-def place(redis_server: Endpoint, aws_emulator: Endpoint) -> Iterator[Place]:
-    """Put the events on Redis, Kinesis and SQS by the sidecar."""
-    name = f"bronze-{uuid.uuid4().hex}"
-    kinesis, sqs = aws_client("kinesis", aws_emulator.url), aws_client("sqs", aws_emulator.url)
-    kinesis.create_stream(StreamName=name, ShardCount=2)
-    kinesis.get_waiter("stream_exists").wait(StreamName=name)
-    sqs.create_queue(QueueName=name)
-    options = [
-        *("--redis-host", redis_server.host, "--redis-port", str(redis_server.port)),
-        *("--redis-stream", name + ":{{symbol}}"),
-        *("--kinesis-stream", name, *reach("kinesis", aws_emulator.url)),
-        *("--sqs-queue-url", f"{aws_emulator.url}/{ACCOUNT}/{name}", *reach("sqs", aws_emulator.url)),
-    ]
-    with sidecar(*options) as process:
-        process.wait_until_ready()
-        asyncio.run(publish(process.address, 0, COUNT))
-    yield Place(name, redis_server, aws_emulator)
-    kinesis.close()
-    sqs.close()
+@pytest.fixture
+def name() -> str:
+    """Return a name for a stream, queue or topic that no other test uses."""
+    return f"bronze-{uuid.uuid4().hex}"
 
 
-def table(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pa.table(
-        deltalake.DeltaTable(folder / "bronze").to_pyarrow_table()
-    ).to_pylist()
+def table(folder: Path, name: str = "bronze") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pa.table(deltalake.DeltaTable(folder / name).to_pyarrow_table()).to_pylist()
     return rows
 
 
@@ -99,36 +67,65 @@ def entry_number(entry_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in entry_id.split("-"))
 
 
-def test_redis(spark: SparkSession, place: Place, tmp_path: Path) -> None:
-    options = {"url": place.redis.url, "keys": f"{place.name}:*", "maxRecordsPerBatch": "25"}
-    reports = run(spark, "redis", options, tmp_path)
-    assert [report.events for report in reports] == [25, 25, 10]
-    rows = table(tmp_path)
-    assert_all_are_there(rows, entry_number)
-    assert {row["bus"] for row in rows} == {"redis"}
-    assert {row["destination"] for row in rows} == {
-        f"{place.name}:{symbol}" for symbol in ("XBTUSD", "ETHUSD", "BTC%2FUSDT", "SOL%2EP", "ADA_USD")
-    }
+def assert_only_what_is_new_comes(reports: list[BatchReport], rows: list[dict[str, Any]]) -> None:
+    """The run went on from the checkpoint, with the ten events of another stream."""
+    assert sum(report.events for report in reports) == NEW
+    assert sum(report.duplicates for report in reports) == 0
+    assert reports[0].batch > 0
+    new = {row["event_id"] for row in rows} - set(EVENT_IDS)
+    assert new == {f"new:{position}" for position in range(NEW)}
+    assert len(rows) == COUNT + NEW
 
 
-def test_kinesis(spark: SparkSession, place: Place, tmp_path: Path) -> None:
-    options = {"stream": place.name, **place.aws_options}
-    reports = run(spark, "kinesis", options, tmp_path)
-    assert sum(report.events for report in reports) == COUNT
-    rows = table(tmp_path)
-    assert_all_are_there(rows, int)
-    assert {(row["bus"], row["destination"]) for row in rows} == {("kinesis", place.name)}
+def test_redis(spark: SparkSession, redis_server: Endpoint, name: str, tmp_path: Path) -> None:
+    options = {"url": redis_server.url, "keys": f"{name}:*", "maxRecordsPerBatch": "25"}
+    reach_redis = ("--redis-host", redis_server.host, "--redis-port", str(redis_server.port))
+    with sidecar(*reach_redis, "--redis-stream", name + ":{{symbol}}") as process:
+        process.wait_until_ready()
+        asyncio.run(publish(process.address, 0, COUNT))
+        reports = run(spark, "redis", options, tmp_path)
+        assert [report.events for report in reports] == [25, 25, 10]
+        rows = table(tmp_path)
+        assert_all_are_there(rows, entry_number)
+        assert {row["bus"] for row in rows} == {"redis"}
+        assert {row["destination"] for row in rows} == {
+            f"{name}:{symbol}" for symbol in ("XBTUSD", "ETHUSD", "BTC%2FUSDT", "SOL%2EP", "ADA_USD")
+        }
+        asyncio.run(publish(process.address, 0, NEW, "new"))
+    assert_only_what_is_new_comes(run(spark, "redis", options, tmp_path), table(tmp_path))
+
+
+def test_kinesis(spark: SparkSession, aws_emulator: Endpoint, name: str, tmp_path: Path) -> None:
+    client = aws_client("kinesis", aws_emulator.url)
+    client.create_stream(StreamName=name, ShardCount=2)
+    client.get_waiter("stream_exists").wait(StreamName=name)
+    client.close()
+    options = {"stream": name, "endpointUrl": aws_emulator.url, "region": REGION}
+    with sidecar("--kinesis-stream", name, *reach("kinesis", aws_emulator.url)) as process:
+        process.wait_until_ready()
+        asyncio.run(publish(process.address, 0, COUNT))
+        reports = run(spark, "kinesis", options, tmp_path)
+        assert sum(report.events for report in reports) == COUNT
+        rows = table(tmp_path)
+        assert_all_are_there(rows, int)
+        assert {(row["bus"], row["destination"]) for row in rows} == {("kinesis", name)}
+        asyncio.run(publish(process.address, 0, NEW, "new"))
+    assert_only_what_is_new_comes(run(spark, "kinesis", options, tmp_path), table(tmp_path))
 
 
 def test_sqs_messages_are_deleted_when_they_are_stored(
-    spark: SparkSession, place: Place, tmp_path: Path
+    spark: SparkSession, aws_emulator: Endpoint, name: str, tmp_path: Path
 ) -> None:
-    options = {"queue": place.name, **place.aws_options}
+    client = aws_client("sqs", aws_emulator.url)
+    url = client.create_queue(QueueName=name)["QueueUrl"]
+    queue = f"{aws_emulator.url}/{ACCOUNT}/{name}"
+    with sidecar("--sqs-queue-url", queue, *reach("sqs", aws_emulator.url)) as process:
+        process.wait_until_ready()
+        asyncio.run(publish(process.address, 0, COUNT))
+    options = {"queue": name, "endpointUrl": aws_emulator.url, "region": REGION}
     reports = run(spark, "sqs", options, tmp_path)
     assert sum(report.events for report in reports) == COUNT
     assert {row["event_id"] for row in table(tmp_path)} == set(EVENT_IDS)
-    client = aws_client("sqs", place.aws.url)
-    url = client.get_queue_url(QueueName=place.name)["QueueUrl"]
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     left = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     client.close()
@@ -138,32 +135,15 @@ def test_sqs_messages_are_deleted_when_they_are_stored(
 # -- Kafka
 
 
-@pytest.fixture
-def jars(spark: SparkSession) -> str:
-    if not list(JARS.glob("*.jar")):
-        pytest.skip("there is no Kafka connector in .cache/spark-jars: run tools/install-spark-jars.sh")
-    return str(JARS)
-
-
-def test_without_its_connector_kafka_says_what_to_do(spark: SparkSession) -> None:
-    with pytest.raises(
-        Unreachable, match=r"--packages org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\.2\.0, or"
-    ):
-        KafkaBus().stream(spark.newSession(), {"brokers": "127.0.0.1:1", "topics": "bronze"})
-
-
-def test_kafka_with_tls_and_a_password(
+def test_kafka_with_tls_and_a_password(  # noqa: PLR0917 - fixtures
     spark: SparkSession,
     jars: str,
     kafka_broker: KafkaServer,
     certificates: Certificates,
+    name: str,
     tmp_path: Path,
 ) -> None:
-    topic = f"bronze.{uuid.uuid4().hex}"
-    create_topic(kafka_broker.brokers, topic, 2)
-    with sidecar("--kafka-brokers", kafka_broker.brokers, "--kafka-topic", topic) as process:
-        process.wait_until_ready()
-        asyncio.run(publish(process.address, 0, COUNT))
+    create_topic(kafka_broker.brokers, name, 2)
     file = tmp_path / "kafka.properties"
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     file.write_text(
@@ -174,38 +154,49 @@ def test_kafka_with_tls_and_a_password(
     )
     options = {
         "brokers": kafka_broker.listener("SASLTLS"),
-        "topics": topic,
+        "topics": name,
         "propertiesFile": str(file),
         "jars": jars,
         "maxRecordsPerBatch": "40",
     }
-    reports = run(spark, "kafka", options, tmp_path)
-    assert len(reports) == 2
-    assert sum(report.events for report in reports) == COUNT
-    rows = table(tmp_path)
-    assert_all_are_there(rows, int)
-    assert {(row["bus"], row["destination"]) for row in rows} == {("kafka", topic)}
-    plan = KafkaBus().stream(spark, options)._jdf.queryExecution().toString()  # type: ignore[operator]
-    assert topic in plan
-    assert PASSWORD not in plan
+    with sidecar("--kafka-brokers", kafka_broker.brokers, "--kafka-topic", name) as process:
+        process.wait_until_ready()
+        asyncio.run(publish(process.address, 0, COUNT))
+        reports = run(spark, "kafka", options, tmp_path)
+        assert len(reports) == 2
+        assert sum(report.events for report in reports) == COUNT
+        rows = table(tmp_path)
+        assert_all_are_there(rows, int)
+        assert {(row["bus"], row["destination"]) for row in rows} == {("kafka", name)}
+        asyncio.run(publish(process.address, 0, NEW, "new"))
+    assert_only_what_is_new_comes(run(spark, "kafka", options, tmp_path), table(tmp_path))
 
 
 def test_kafka_records_that_expired_are_a_loss(
-    spark: SparkSession, jars: str, kafka_broker: KafkaServer, tmp_path: Path
+    spark: SparkSession, jars: str, kafka_broker: KafkaServer, name: str, tmp_path: Path
 ) -> None:
-    topic = f"bronze.{uuid.uuid4().hex}"
-    create_topic(kafka_broker.brokers, topic, 1)
-    options = {"brokers": kafka_broker.brokers, "topics": topic, "jars": jars}
-    with sidecar("--kafka-brokers", kafka_broker.brokers, "--kafka-topic", topic) as process:
+    create_topic(kafka_broker.brokers, name, 1)
+    options = {"brokers": kafka_broker.brokers, "topics": name, "jars": jars}
+    with sidecar("--kafka-brokers", kafka_broker.brokers, "--kafka-topic", name) as process:
         process.wait_until_ready()
         asyncio.run(publish(process.address, 0, 10))
         run(spark, "kafka", options, tmp_path)
         asyncio.run(publish(process.address, 10, 20, "other"))
     client = admin(kafka_broker.brokers)
-    for done in client.delete_records([TopicPartition(topic, 0, 15)]).values():
+    for done in client.delete_records([TopicPartition(name, 0, 15)]).values():
         done.result(30)
-    with pytest.raises(StreamingQueryException, match=r"(?i)data loss|lost|failOnDataLoss"):
+    with pytest.raises(StreamingQueryException) as raised:
         run(spark, "kafka", options, tmp_path)
-    run(spark, "kafka", {**options, "onDataLoss": "continue"}, tmp_path)
+    said = lasting_error(str(raised.value), KafkaBus())
+    assert said is not None
+    assert said.startswith("Kafka no longer has records that were not read: ")
+    assert f"{name}-0" in said
+    assert "set onDataLoss to 'continue'" in said
+
+    [report] = run(spark, "kafka", {**options, "onDataLoss": "continue"}, tmp_path)
+    assert (report.events, report.quarantined) == (5, 1)
     offsets = sorted(int(row["bus_position"]) for row in table(tmp_path))
     assert offsets == [*range(10), *range(15, 20)]
+    [lost] = table(tmp_path, "quarantine")
+    assert (lost["destination"], lost["bus_partition"], lost["bus_position"]) == (name, "0", "10")
+    assert lost["reason"] == f"offsets 10 to 14 are no longer in partition 0 of the topic {name}"

@@ -7,21 +7,25 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
-from bronze_pipeline.duplicates import distinct, without_repeats
+from bronze_pipeline.duplicates import distinct
 from bronze_pipeline.files import FileWriter, Written
 from bronze_pipeline.lake import FORMATS, Lake
+from bronze_pipeline.repeats import without_repeats
 from bronze_pipeline.schema import EVENTS
 from bronze_pipeline.tables import Table, TableError, candidates
 
 
-def events(*ids: str | None, day: int = 0, case: str = "trade") -> pa.RecordBatch:
+def events(*ids: str | None, day: int = 0, case: str = "trade", exchange: str = "x") -> pa.RecordBatch:
     """Make rows by their ids `stream:position`, or any other text."""
     rows = []
     for event_id in ids:
         stream, _, position = (event_id or "").rpartition(":")
         numbers = {"stream_id": stream, "position": int(position)} if stream else {}
-        rows.append({"date": day, "payload_case": case, "event_id": event_id, **numbers})
+        rows.append(
+            {"date": day, "exchange": exchange, "payload_case": case, "event_id": event_id, **numbers}
+        )
     return pa.RecordBatch.from_pylist(rows, EVENTS)
 
 
@@ -54,14 +58,53 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return Lake(str(tmp_path / "lake"), request.param)
 
 
-def test_files_are_divided_by_day_and_case(lake: Lake) -> None:
+def test_files_are_divided_by_day_and_exchange(lake: Lake) -> None:
     table = lake.events()
-    files = write(table, events("a:1"), events("a:2", case="quote"), events("a:3", day=1), events("a:4"))
+    files = write(
+        table,
+        events("a:1", exchange="b"),
+        events("a:2", case="quote"),
+        events("a:3", day=1),
+        events("a:4"),
+    )
     assert [(dict(file.partition), file.rows) for file in files] == [
-        ({"date": "1970-01-01", "payload_case": "quote"}, 1),
-        ({"date": "1970-01-01", "payload_case": "trade"}, 2),
-        ({"date": "1970-01-02", "payload_case": "trade"}, 1),
+        ({"date": "1970-01-01", "exchange": "b"}, 1),
+        ({"date": "1970-01-01", "exchange": "x"}, 2),
+        ({"date": "1970-01-02", "exchange": "x"}, 1),
     ]
+
+
+def test_each_case_of_a_file_has_its_own_row_group(lake: Lake) -> None:
+    table = lake.events()
+    [file] = write(table, events("a:1"), events("a:2", case="quote"), events("a:3"))
+    system, root = table.staging.open()
+    stored_file = pyarrow.parquet.ParquetFile(f"{root}/{file.path}", filesystem=system)
+    groups = [
+        stored_file.read_row_group(number, ["payload_case", "event_id"]).to_pylist()
+        for number in range(stored_file.num_row_groups)
+    ]
+    assert groups == [
+        [{"payload_case": "quote", "event_id": "a:2"}],
+        [{"payload_case": "trade", "event_id": "a:1"}, {"payload_case": "trade", "event_id": "a:3"}],
+    ]
+    assert (file.lowest["payload_case"], file.highest["payload_case"]) == ("quote", "trade")
+
+
+def test_odd_names_of_exchanges(lake: Lake) -> None:
+    names = ["a/b", "..", "a b%2F", "Börse\n", "", "x=y"]
+    table = lake.events()
+    batches = [events(f"a:{place}", exchange=name) for place, name in enumerate(names)]
+    add(table, 0, pa.Table.from_batches(batches).combine_chunks().to_batches()[0])
+    assert add(lake.events(), 1, *batches) == len(names)
+    columns = ["event_id", "exchange"]
+    if lake.format == "delta":
+        rows = pa.table(deltalake.DeltaTable(lake.table_url("bronze")).to_pyarrow_table(columns=columns))
+    else:
+        folder = pyarrow.dataset.dataset(lake.table_url("bronze"), partitioning="hive")
+        rows = folder.to_table(columns)
+    found = {row["event_id"]: row["exchange"] for row in rows.to_pylist()}
+    # No table format can store an empty name in a partition: it becomes NULL.
+    assert found == {"a:0": "a/b", "a:1": "..", "a:2": "a b%2F", "a:3": "Börse\n", "a:4": None, "a:5": "x=y"}
 
 
 def test_files_that_were_not_committed_are_not_seen(lake: Lake) -> None:
@@ -90,13 +133,9 @@ def test_an_empty_commit_marks_its_batch(lake: Lake) -> None:
 def test_a_full_file_is_written_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bronze_pipeline.files.ROWS_IN_FILE", 3)
     files = write(
-        lake.events(), events("a:1", "a:2"), events("a:3"), events("a:4", case="quote"), events("a:5")
+        lake.events(), events("a:1", "a:2"), events("a:3"), events("a:4", exchange="y"), events("a:5")
     )
-    assert sorted((file.partition["payload_case"], file.rows) for file in files) == [
-        ("quote", 1),
-        ("trade", 1),
-        ("trade", 3),
-    ]
+    assert sorted((file.partition["exchange"], file.rows) for file in files) == [("x", 1), ("x", 3), ("y", 1)]
 
 
 def test_what_the_table_has_is_left_out(lake: Lake) -> None:
@@ -107,10 +146,10 @@ def test_what_the_table_has_is_left_out(lake: Lake) -> None:
     assert stored(lake) == ["a:1", "a:2", "a:3", "a:4", "b:2"]
 
 
-def test_ids_count_not_their_days_or_cases(lake: Lake) -> None:
+def test_ids_count_not_their_days_or_exchanges(lake: Lake) -> None:
     table = lake.events()
     add(table, 0, events("a:1"))
-    assert add(table, 1, events("a:1", day=5, case="quote")) == 1
+    assert add(table, 1, events("a:1", day=5, exchange="y")) == 1
 
 
 def test_duplicates_between_the_files_of_a_batch_are_left_out(lake: Lake) -> None:

@@ -13,18 +13,20 @@ from bronze_sidecar.problems import did_you_mean, printable
 
 from bronze_pipeline.commands.base import Command, UsageError
 from bronze_pipeline.lake import FORMATS, Lake
-from bronze_pipeline.running import run_stream
 from bronze_pipeline.sources import BUS_BY_SCHEME, BUSES, Bus
 from bronze_pipeline.sources.base import DEFAULT_MAX_RECORDS, DEFAULT_PARTITIONS, OptionError
 
 UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 DEFAULT_TRIGGER = "30s"
+DEFAULT_RETRIES = 10
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     forms = ", ".join(bus.url_form for bus in BUSES)
     parser.add_argument("--from", dest="origin", metavar="URL", required=True, help=f"the bus: {forms}")
-    parser.add_argument("--to", metavar="PLACE", required=True, help="folder or URL of the tables")
+    parser.add_argument(
+        "--to", metavar="PLACE", required=True, help="folder or URL in which the tables are, or are made"
+    )
     parser.add_argument(
         "--checkpoint", metavar="PLACE", help="where the job notes how far it is; below --to by default"
     )
@@ -35,9 +37,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--trigger",
         metavar="TIME",
         default=DEFAULT_TRIGGER,
-        help="time between micro-batches, such as 500ms, 30s or 5m",
+        help="time between micro-batches, such as 500ms or 5m (%(default)s)",
     )
-    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="format of the tables")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the tables (%(default)s)")
     parser.add_argument(
         "--keep-raw", action="store_true", help="keep each envelope's bytes in the column raw"
     )
@@ -45,24 +47,36 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--start",
         metavar="POSITION",
         default="earliest",
-        help="where a new checkpoint begins: earliest, latest or a position",
+        help="where a new checkpoint begins: earliest, latest or a position (%(default)s)",
     )
     parser.add_argument(
         "--max-records-per-batch",
         metavar="N",
         default=str(DEFAULT_MAX_RECORDS),
-        help="most records of a micro-batch",
+        help="most records of a micro-batch (%(default)s)",
     )
     parser.add_argument(
-        "--partitions", metavar="N", default=str(DEFAULT_PARTITIONS), help="tasks of a micro-batch"
+        "--partitions",
+        metavar="N",
+        default=str(DEFAULT_PARTITIONS),
+        help="tasks of a micro-batch (%(default)s)",
     )
     parser.add_argument(
         "--on-data-loss",
         choices=("fail", "continue"),
         default="fail",
-        help="when the bus has lost records that were not read: stop, or note it in quarantine",
+        help="when the bus has lost records that were not read: stop, or note it in quarantine (%(default)s)",
     )
-    parser.add_argument("--cores", metavar="N", help="cores of this machine to use, without spark-submit")
+    parser.add_argument(
+        "--retries",
+        metavar="N",
+        default=str(DEFAULT_RETRIES),
+        help="how often in a row to start again after the bus or a worker was lost, with growing pauses"
+        " (%(default)s)",
+    )
+    parser.add_argument(
+        "--cores", metavar="N", help="cores of this machine to use, without spark-submit (all)"
+    )
     for bus in BUSES:
         bus.add_flags(parser)
 
@@ -76,6 +90,8 @@ class Plan:
     lake: Lake
     checkpoint: str
     trigger: str
+    available_now: bool
+    retries: int
     cores: int | None
 
 
@@ -97,6 +113,8 @@ def plan(flags: argparse.Namespace) -> Plan:
         value = getattr(flags, flag)
         if value is not None and not _is_count(value):
             problems.append(f"--{flag.replace('_', '-')}: '{printable(value)}' is no whole number from 1 on.")
+    if not _is_number(flags.retries):
+        problems.append(f"--retries: '{printable(flags.retries)}' is no whole number from 0 on.")
     trigger = re.fullmatch(r"(\d{1,9})(ms|s|m|h)", flags.trigger)
     if trigger is None:
         problems.append(
@@ -120,22 +138,30 @@ def plan(flags: argparse.Namespace) -> Plan:
         bus.check(options)
     except OptionError as error:
         raise UsageError([str(error)]) from error
-    every = f"{trigger[1]} {UNITS[trigger[2]]}"
-    return Plan(bus, options, lake, checkpoint, every, int(flags.cores) if flags.cores else None)
+    words = f"{trigger[1]} {UNITS[trigger[2]]}"
+    cores = int(flags.cores) if flags.cores else None
+    return Plan(
+        bus, options, lake, checkpoint, words, flags.available_now, int(flags.retries), cores
+    )  # fmt: skip
 
 
 def run(flags: argparse.Namespace) -> int:
     chosen = plan(flags)
-    from bronze_pipeline.bronze import BronzeJob  # noqa: PLC0415 - a wrong command line need not wait for it
+    # A wrong command line, and --help, need not wait for these.
+    from bronze_pipeline.bronze import BronzeJob  # noqa: PLC0415
+    from bronze_pipeline.running import Pace, run_stream  # noqa: PLC0415
 
     job = BronzeJob(chosen.bus, chosen.options, chosen.lake, keep_raw=flags.keep_raw)
-    return run_stream(
-        job, chosen.checkpoint, trigger=chosen.trigger, available_now=flags.available_now, cores=chosen.cores
-    )
+    pace = Pace(chosen.checkpoint, chosen.trigger, chosen.available_now, retries=chosen.retries)
+    return run_stream(job, pace, cores=chosen.cores)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) > 0
+    return _is_number(text) and int(text) > 0
 
 
 def _default_checkpoint(lake: Lake, bus: Bus | None, options: Mapping[str, str]) -> str | None:

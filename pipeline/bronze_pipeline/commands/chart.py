@@ -21,11 +21,17 @@ BAR_COLUMNS = ["open_ts", "close_ts", "open", "high", "low", "close", "buy_volum
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from", dest="origin", metavar="PLACE", required=True, help="folder or URL of the silver tables"
+        "--from",
+        dest="origin",
+        metavar="PLACE",
+        required=True,
+        help="folder or URL of the silver tables, such as lake/silver",
     )
     parser.add_argument("--exchange", metavar="NAME", required=True, help="the symbol's exchange")
     parser.add_argument("--symbol", metavar="NAME", required=True, help="the symbol")
-    parser.add_argument("--bars", metavar="TIME", default="1m", help="interval of the bars, such as 1m")
+    parser.add_argument(
+        "--bars", metavar="TIME", default="1m", help="interval of the bars, as given to silver (%(default)s)"
+    )
     parser.add_argument("--out", metavar="FILE", required=True, help="the PNG file to write")
 
 
@@ -55,7 +61,9 @@ def _rows(lake: Lake, name: str, columns: list[str], flags: argparse.Namespace) 
         table = deltalake.DeltaTable(lake.table_url(name))
     except deltalake.exceptions.TableNotFoundError as error:
         raise UsageError([f"--from: there is no table {name} at {flags.origin}."]) from error
-    wanted = (pc.field("exchange") == flags.exchange) & (pc.field("symbol") == flags.symbol)
+    # A merge leaves texts as views, which Arrow compares with nothing else.
+    exchange, symbol = (pc.field(each).cast(pa.string()) for each in ("exchange", "symbol"))
+    wanted = (exchange == flags.exchange) & (symbol == flags.symbol)
     return table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted)
 
 

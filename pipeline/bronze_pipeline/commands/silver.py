@@ -11,6 +11,7 @@ from bronze_sidecar.problems import printable
 from bronze_pipeline.commands.base import Command, UsageError
 from bronze_pipeline.intervals import Interval, parse_interval
 from bronze_pipeline.lake import Lake
+from bronze_pipeline.schema import EVENTS
 
 DEFAULT_BARS = "1m"
 DEFAULT_TRIGGER = "30s"
@@ -25,21 +26,29 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         dest="origin",
         metavar="PLACE",
         required=True,
-        help="folder or URL of the bronze Delta table",
+        help="the bronze table: a folder or URL such as lake/bronze, in Delta format",
     )
-    parser.add_argument("--to", metavar="PLACE", required=True, help="folder or URL of the silver tables")
+    parser.add_argument(
+        "--to",
+        metavar="PLACE",
+        required=True,
+        help="folder or URL in which the silver tables are, or are made, such as lake/silver",
+    )
     parser.add_argument(
         "--checkpoint", metavar="PLACE", help="where the job notes how far it is; below --to by default"
     )
     parser.add_argument("--available-now", action="store_true", help="end when what bronze has now is stored")
     parser.add_argument(
-        "--trigger", metavar="TIME", default=DEFAULT_TRIGGER, help=f"time between micro-batches, {TIMES}"
+        "--trigger",
+        metavar="TIME",
+        default=DEFAULT_TRIGGER,
+        help=f"time between micro-batches, {TIMES} (%(default)s)",
     )
     parser.add_argument(
         "--bars",
         metavar="TIMES",
         default=DEFAULT_BARS,
-        help=f"intervals of the bars, separated by commas, {TIMES}; empty for none (default {DEFAULT_BARS})",
+        help=f"intervals of the bars, separated by commas, {TIMES}; empty for none (%(default)s)",
     )
     parser.add_argument(
         "--watermark",
@@ -48,7 +57,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         " that never ends has to remember (without it, trades may come in any order)",
     )
     parser.add_argument(
-        "--book-depth", metavar="N", default="10", help="best levels of the order books to store; 0 for none"
+        "--book-depth",
+        metavar="N",
+        default="10",
+        help="best levels of the order books to store; 0 for none (%(default)s)",
     )
     parser.add_argument(
         "--book-interval",
@@ -59,9 +71,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--max-records-per-batch",
         metavar="N",
         default=DEFAULT_MAX_RECORDS,
-        help="most events of a micro-batch; a commit of bronze is never divided",
+        help="most events of a micro-batch; a commit of bronze is never divided (%(default)s)",
     )
-    parser.add_argument("--cores", metavar="N", help="cores of this machine to use, without spark-submit")
+    parser.add_argument(
+        "--cores", metavar="N", help="cores of this machine to use, without spark-submit (all)"
+    )
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,8 @@ def plan(flags: argparse.Namespace) -> Plan:
     bronze = Lake(flags.origin).url
     if not deltalake.DeltaTable.is_deltatable(bronze):
         problems.append(f"--from: there is no Delta table at {flags.origin}.")
+    elif missing := _missing_columns(bronze):
+        problems.append(f"--from: the table at {flags.origin} is no bronze table: it has no {missing[0]}.")
     lake = Lake(flags.to)
     checkpoints = flags.checkpoint or (f"{lake.url}/_checkpoints" if lake.url.startswith("file://") else None)
     if checkpoints is None:
@@ -128,6 +144,11 @@ def plan(flags: argparse.Namespace) -> Plan:
         bronze, lake, checkpoints, trigger, flags.available_now, tuple(bars), watermark, depth, book_interval,
         max_records, cores,
     )  # fmt: skip
+
+
+def _missing_columns(table: str) -> list[str]:
+    there = {field.name for field in deltalake.DeltaTable(table).schema().fields}
+    return [name for name in EVENTS.names if name not in there]
 
 
 def run(flags: argparse.Namespace) -> int:

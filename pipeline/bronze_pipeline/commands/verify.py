@@ -23,7 +23,9 @@ SHOWN = 5
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--table", metavar="PLACE", required=True, help="folder or URL of the bronze table")
+    parser.add_argument(
+        "--table", metavar="PLACE", required=True, help="the bronze table, such as lake/bronze"
+    )
     parser.add_argument("--stream", metavar="ID", help="look at this stream alone")
     parser.add_argument(
         "--messages", metavar="N", help="how many messages the stream has, to notice that its end is missing"

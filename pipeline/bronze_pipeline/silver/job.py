@@ -105,9 +105,10 @@ def run_silver(plan: Plan) -> int:
     progress.show("starting Spark")
     totals = Totals()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    _heed_signals(stop)
     spark = open_session("bronze-pipeline", cores=plan.cores)
+    # Opening it, PySpark takes Ctrl-C for itself.
+    _heed_signals(stop)
     report: dict[str, Any] = {}
     try:
 
@@ -119,11 +120,15 @@ def run_silver(plan: Plan) -> int:
         how = Start(plan.checkpoints, plan.available_now, plan.trigger.words, plan.max_records, on_batch)
         first, second = stages(spark, plan)
         for stage in [first, second] if plan.available_now else [first + second]:
+            if stop.is_set():
+                break
             _watch([start(spark, query, how) for query in stage], totals, progress, stop)
         if plan.available_now and plan.book_depth and not plan.book_interval and not stop.is_set():
             report["book_checks"] = _check_books(spark, plan)
     except (StreamingQueryException, TableError) as error:
-        raise Failed(explain(error)) from error
+        # Workers get Ctrl-C as well, and a batch that was cut short counts as failed.
+        if not stop.is_set():
+            raise Failed(explain(error)) from error
     finally:
         progress.end(f"{totals.rows.total():,} rows stored in {totals.batches} batches")
         if totals.late:
@@ -131,6 +136,11 @@ def run_silver(plan: Plan) -> int:
         print(json.dumps(totals.summary() | report), flush=True)
         spark.stop()
     return 0
+
+
+def _heed_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
 
 
 def _watch(

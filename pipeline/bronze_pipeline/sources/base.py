@@ -94,6 +94,10 @@ class Bus(ABC):
         """Raise OptionError if the options cannot be used."""
         self.data_source(dict(options)).streamReader(StructType())
 
+    def jars(self, options: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG002 - for a source that is not ours
+        """Return what a session that this program starts has to load."""
+        return ()
+
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         """Return the stream of rows of `ARRIVED`."""
         spark.dataSource.register(self.data_source)
@@ -101,6 +105,27 @@ class Bus(ABC):
 
     def settle(self, options: Mapping[str, str], receipts: Sequence[str]) -> None:  # noqa: B027 - only for some
         """Give back what records brought in `receipt`, now that the tables have them."""
+
+    def loss_in(self, error: str) -> str | None:  # noqa: ARG002 - for a source that is not ours
+        """Return what is lost, if that is what an error of the source's own says."""
+        return None
+
+    def watches(self, options: Mapping[str, str]) -> bool:  # noqa: ARG002 - for a source that is not ours
+        """Tell whether `losses` is to be asked about each micro-batch."""
+        return False
+
+    def losses(
+        self,
+        spark: SparkSession,  # noqa: ARG002 - for a source that is not ours
+        checkpoint: str,  # noqa: ARG002
+        batch: int,  # noqa: ARG002
+        firsts: Mapping[tuple[str, str], int],  # noqa: ARG002
+    ) -> Sequence[pa.RecordBatch]:
+        """Return a row of `ARRIVED` for each loss, for a source that gives no such rows itself.
+
+        `firsts` has the first position that came, by destination and partition.
+        """
+        return []
 
     @abstractmethod
     def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:

@@ -5,8 +5,7 @@ folder of its jars (the option `jars`).
 
 Options: `brokers`, `topics` (with commas) or `pattern` (a regular expression); `start` (`earliest`, `latest`
 or offsets as JSON, `{"topic": {"0": 42}}`), `maxRecordsPerBatch`, `partitions`, `onDataLoss`;
-`propertiesFile`, `jars`. With `onDataLoss` set to `continue` the connector logs what it misses; it cannot
-count it.
+`propertiesFile`, `jars`.
 
 That file holds settings of Kafka's consumer (`security.protocol`, `sasl.jaas.config`,
 `ssl.truststore.location`, …). Spark gets references to them, which Kafka's client replaces where it connects,
@@ -18,22 +17,28 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote
 
+import pyarrow as pa
 import pyspark
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from bronze_pipeline.sources.base import Bus, OptionError, SourceOptions, Unreachable
+from bronze_pipeline.sources.base import Bus, OptionError, SourceOptions
+from bronze_pipeline.sources.kafka_losses import losses, planned
 
 NAME = "bronze.kafka"
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 DEFAULT_PORT = 9092
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 FILE_PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
+# What the connector says, as Spark quotes it.
+DATA_LOSS = re.compile(
+    r"Some data may have been lost\b.*?Reason:\s*(?P<reason>.+?)\.?\s*(?:SQLSTATE|===|\tat |$)", re.DOTALL
+)
 COLUMNS = (
     "topic as destination",
     "cast(partition as string) as bus_partition",
@@ -85,21 +90,44 @@ class KafkaBus(Bus):
 
     def check(self, options: Mapping[str, str]) -> None:
         connector_options(options)
-        _jars(options)
+        self.jars(options)
+
+    def jars(self, options: Mapping[str, str]) -> Sequence[Path]:
+        folder = SourceOptions(NAME, options).text("jars")
+        if folder is None:
+            return ()
+        jars = sorted(Path(folder).absolute().glob("*.jar"))
+        if not jars or "," in str(jars[0].parent):
+            raise OptionError(
+                f"{NAME}: 'jars' is '{folder}', but must be a folder with jars, without a comma in its path."
+            )
+        return jars
 
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-        for jar in _jars(options):
-            spark.sql(f"ADD JAR '{jar}'")
         try:
             reader = spark.readStream.format("kafka").options(**connector_options(options))
             return reader.load().selectExpr(*COLUMNS)
         except AnalysisException as error:
             if "Failed to find data source" not in str(error):
                 raise
-            raise Unreachable(
+            raise OptionError(
                 "Kafka: Spark has no connector for it. Start the job by spark-submit with"
                 f" --packages {PACKAGE}, or give a folder of its jars by --kafka-jars."
             ) from error
+
+    def loss_in(self, error: str) -> str | None:
+        found = DATA_LOSS.search(error)
+        if found is None:
+            return None
+        return f"Kafka no longer has records that were not read: {' '.join(found['reason'].split())}"
+
+    def watches(self, options: Mapping[str, str]) -> bool:
+        return SourceOptions(NAME, options).goes_on_after_loss
+
+    def losses(
+        self, spark: SparkSession, checkpoint: str, batch: int, firsts: Mapping[tuple[str, str], int]
+    ) -> Sequence[pa.RecordBatch]:
+        return losses(*planned(spark, checkpoint, batch), firsts)
 
     def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:
         pairs = [
@@ -125,16 +153,6 @@ def connector_options(given: Mapping[str, str]) -> dict[str, str]:
         "failOnDataLoss": str(not options.goes_on_after_loss).lower(),
         **_references(options.text("propertiesFile")),
     }
-
-
-def _jars(options: Mapping[str, str]) -> list[Path]:
-    folder = SourceOptions(NAME, options).text("jars")
-    if folder is None:
-        return []
-    jars = sorted(Path(folder).absolute().glob("*.jar"))
-    if not jars or "'" in str(jars[0].parent):
-        raise OptionError(f"{NAME}: 'jars' is '{folder}', but must be a folder with jars.")
-    return jars
 
 
 def _topics(text: str) -> str:

@@ -1,8 +1,8 @@
 """Reads a range of a JetStream stream quickly.
 
-The library connects, logs in, encrypts and answers the server's pings. Its way of receiving costs some
-forty microseconds a message, so what JetStream delivers to us is taken out of the transport before the
-library parses it: one subscription, one ephemeral pull consumer, one request for each batch.
+The library connects, logs in, encrypts and answers the server's pings. It handles each message by
+itself, so what JetStream delivers to us is taken out of the transport before the library parses it: one
+subscription, one ephemeral pull consumer, one request for each batch.
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+"""What a worker does with its share of a micro-batch: decode, leave out repeats, write Parquet files.
+
+Workers import this and what it names, no table and no data set: Spark waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from bronze_pipeline.envelope import decode
+from bronze_pipeline.files import FileWriter, Folder
+from bronze_pipeline.repeats import without_repeats
+from bronze_pipeline.schema import EVENTS, QUARANTINE
+
+EVENTS_NAME, QUARANTINE_NAME = "bronze", "quarantine"
+RESULT_SCHEMA = (
+    "name string, file string, repeats long, receipts array<string>,"
+    " firsts array<struct<destination:string,partition:string,position:long>>"
+)
+FIRST = [("destination", pa.string()), ("partition", pa.string()), ("position", pa.int64())]
+RESULT = pa.schema(
+    [
+        ("name", pa.string()),
+        ("file", pa.string()),
+        ("repeats", pa.int64()),
+        ("receipts", pa.list_(pa.string())),
+        ("firsts", pa.list_(pa.struct(FIRST))),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker does with its share of a micro-batch; it travels there, so it holds plain values."""
+
+    bus: str
+    events: Folder
+    quarantine: Folder
+    keep_raw: bool
+    watches: bool
+    """Whether to tell the first position of each partition."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        events = FileWriter(self.events, EVENTS, "part")
+        quarantine = FileWriter(self.quarantine, QUARANTINE, "part")
+        repeats = 0
+        receipts: list[str] = []
+        firsts: list[dict[str, Any]] = []
+        for batch in batches:
+            if self.watches:
+                firsts += _firsts(batch)
+            receipts += batch["receipt"].drop_null().to_pylist()
+            decoded = decode(batch, self.bus, keep_raw=self.keep_raw)
+            rows, repeated = without_repeats(decoded.events)
+            repeats += repeated
+            events.write(rows)
+            quarantine.write(decoded.quarantined)
+        rows_of = {EVENTS_NAME: events.finish(), QUARANTINE_NAME: quarantine.finish()}
+        results = [
+            {"name": name, "file": file.to_json(), "repeats": 0}
+            for name, files in rows_of.items()
+            for file in files
+        ]
+        results.append(
+            {"name": EVENTS_NAME, "file": None, "repeats": repeats, "receipts": receipts, "firsts": firsts}
+        )
+        yield pa.RecordBatch.from_pylist(results, RESULT)
+
+
+def _firsts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    places = pa.table(
+        [batch["destination"], batch["bus_partition"], batch["bus_position"].cast(pa.int64())],
+        names=[name for name, _ in FIRST],
+    )
+    found = places.group_by(["destination", "partition"]).aggregate([("position", "min")])
+    return [{**row, "position": row["position_min"]} for row in found.to_pylist()]
