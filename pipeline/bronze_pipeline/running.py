@@ -30,7 +30,6 @@ from bronze_pipeline.tables import TableError
 
 POLL_SECONDS = 1
 RATE_WINDOW = 10
-DEFAULT_RETRIES = 10
 LONGEST_PAUSE_SECONDS = 30
 
 
@@ -84,9 +83,10 @@ def run_stream(job: BronzeJob, pace: Pace, *, cores: int | None) -> int:
     progress.show("starting Spark")
     totals = Totals()
     stop = threading.Event()
+    session = open_session("bronze-pipeline", cores=cores, jars=job.bus.jars(job.options))
+    # Not before: opening a session installs a handler of PySpark's own.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    session = open_session("bronze-pipeline", cores=cores, jars=job.bus.jars(job.options))
     try:
 
         def on_batch(report: BatchReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -298,6 +299,14 @@ def test_the_pipeline_runs_now_and_then_and_never_twice_at_once() -> None:
     assert container["envFrom"] == [{"secretRef": {"name": "lake-credentials"}}]
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp", "/lake"]  # noqa: S108
     assert pod["restartPolicy"] == "Never"
+
+
+def test_the_pipeline_may_be_submitted_to_a_cluster() -> None:
+    command = ["spark-submit", "--master", "k8s://https://kubernetes.default", "main.py"]
+    values = f"pipeline.command={json.dumps(command)}"
+    job = render(CASES["pipeline"], values)["CronJob", f"{NAME}-pipeline"]["spec"]
+    [container] = job["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == command
 
 
 def test_pods_start_anew_when_the_configuration_changes_and_only_then() -> None:

@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 
 JARS = Path(__file__).parents[2] / ".cache/spark-jars/libs"
 
+# Sessions here are short: compiling thoroughly, or collecting in parallel, takes longer than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def java() -> None:
@@ -39,5 +42,7 @@ def spark(java: None) -> Iterator[SparkSession]:
     os.environ["AWS_ACCESS_KEY_ID"] = aws_servers.ACCESS_KEY
     os.environ["AWS_SECRET_ACCESS_KEY"] = aws_servers.SECRET_KEY
     session = open_session("tests", cores=2, jars=sorted(JARS.glob("*.jar")))
+    # Each part of a shuffle costs a task, and for state a worker and files, however little is in it.
+    session.conf.set("spark.sql.shuffle.partitions", "1")
     yield session
     session.stop()

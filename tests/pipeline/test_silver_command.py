@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from decimal import Decimal
@@ -114,3 +116,29 @@ def test_one_run_makes_all_tables(tmp_path: Path) -> None:
     }
     lake = Lake(str(tmp_path / "silver"))
     assert stored(lake, "bars_1h", ["open", "close", "volume"]) == [(Decimal(10), Decimal(12), Decimal(3))]
+
+
+@pytest.mark.timeout(600)
+def test_ctrl_c_ends_a_run_that_goes_on(tmp_path: Path) -> None:
+    bronze = Bronze(tmp_path / "bronze")
+    bronze.add(trade("r:0", "10", "1", 0))
+    flags = ["--from", bronze.url, "--to", str(tmp_path / "silver"), "--trigger", "1s", "--book-depth", "0"]
+    job = subprocess.Popen(
+        [sys.executable, "-m", "bronze_pipeline", "silver", *flags, "--bars", "", "--cores", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert job.stderr
+    said = ""
+    while "records, batch 0: 1 trades" not in said:
+        line = job.stderr.readline()
+        assert line, said
+        said += line
+    # As a terminal does: to Python, the JVM and the workers.
+    os.killpg(job.pid, signal.SIGINT)
+    output, rest = job.communicate(timeout=120)
+    assert job.returncode == 0, said + rest
+    assert "Traceback" not in said + rest
+    assert json.loads(output)["rows"] == {"trades": 1}

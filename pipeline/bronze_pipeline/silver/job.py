@@ -22,8 +22,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.commands.base import Failed
+from bronze_pipeline.commands.bronze import DEFAULT_RETRIES as RETRIES
 from bronze_pipeline.commands.silver import Plan
-from bronze_pipeline.running import POLL_SECONDS, explain
+from bronze_pipeline.failures import LASTING_ERRORS
+from bronze_pipeline.running import LONGEST_PAUSE_SECONDS, POLL_SECONDS, explain
 from bronze_pipeline.session import open_session
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
@@ -120,9 +122,7 @@ def run_silver(plan: Plan) -> int:
         how = Start(plan.checkpoints, plan.available_now, plan.trigger.words, plan.max_records, on_batch)
         first, second = stages(spark, plan)
         for stage in [first, second] if plan.available_now else [first + second]:
-            if stop.is_set():
-                break
-            _watch([start(spark, query, how) for query in stage], totals, progress, stop)
+            _keep_running(spark, stage, how, Watch(totals, progress, stop))
         if plan.available_now and plan.book_depth and not plan.book_interval and not stop.is_set():
             report["book_checks"] = _check_books(spark, plan)
     except (StreamingQueryException, TableError) as error:
@@ -138,26 +138,57 @@ def run_silver(plan: Plan) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Watch:
+    """What is seen of a job, and how it is told to stop."""
+
+    totals: Totals
+    progress: Progress
+    stop: threading.Event
+
+
+def _keep_running(spark: SparkSession, stage: Sequence[Query], how: Start, watch: Watch) -> None:
+    """Run queries to their end; those that failed for a reason that may pass go on from their checkpoints."""
+    failures = 0
+    while not watch.stop.is_set():
+        batches = watch.totals.batches
+        queries: list[StreamingQuery] = []
+        try:
+            queries += (start(spark, query, how) for query in stage)
+            _watch(queries, watch)
+        except StreamingQueryException as error:
+            for query in queries:
+                query.stop()
+            failures = 1 if watch.totals.batches > batches else failures + 1
+            if LASTING_ERRORS.search(str(error)) or failures > RETRIES:
+                raise
+            pause = min(2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+            reason = explain(error).splitlines()[0]
+            watch.progress.note(f"{reason}; starting again in {pause} s ({failures} of {RETRIES})")
+            watch.stop.wait(pause)
+        else:
+            return
+
+
 def _heed_signals(stop: threading.Event) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
 
 
-def _watch(
-    queries: Sequence[StreamingQuery], totals: Totals, progress: Progress, stop: threading.Event
-) -> None:
+def _watch(queries: Sequence[StreamingQuery], watch: Watch) -> None:
+    totals = watch.totals
     running = list(queries)
     while running:
         for query in running:
             # Raises what the query failed with.
             query.awaitTermination(POLL_SECONDS)
             totals.look(query)
-        if stop.is_set():
+        if watch.stop.is_set():
             for query in running:
                 query.stop()
             return
         running = [query for query in running if query.isActive]
-        progress.show(_status_line(totals))
+        watch.progress.show(_status_line(totals))
     for query in queries:
         query.awaitTermination()
         totals.look(query)
