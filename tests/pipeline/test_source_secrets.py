@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import nats
@@ -37,7 +38,8 @@ def shown(frame: DataFrame, capsys: pytest.CaptureFixture[str]) -> str:
     """Return all that Spark tells of a plan."""
     capsys.readouterr()
     frame.explain(extended=True)
-    return capsys.readouterr().out + frame._jdf.queryExecution().toString()  # type: ignore[operator]
+    execution: Any = frame._jdf.queryExecution()  # type: ignore[operator]
+    return f"{capsys.readouterr().out}{execution.toString()}"
 
 
 def assert_no_secret(
