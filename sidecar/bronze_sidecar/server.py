@@ -152,7 +152,9 @@ class Service:
             await writer
             if self._draining.is_set():
                 raise Refused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
-            self._sessions.drop(*key)
+            # A call that was cut off can look like one whose producer has no more.
+            if not context.cancelled():
+                self._sessions.drop(*key)
         finally:
             self._metrics.streams.dec()
             if session.take_over == taken_over.set:
