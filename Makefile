@@ -15,6 +15,7 @@ NODE_SOURCES := $(shell find client/node/src -name '*.ts') client/node/build.mjs
 KAFKA_READY := .cache/kafka/.ready
 AWS_READY := .cache/aws-emulator/.ready
 SPARK_READY := .cache/spark-jars/.ready
+SPARK_CLASSES := .cache/spark-classes/.ready
 NEW_NODE_READY := .cache/new-node/.ready
 SHIP_READY := .cache/ship-tools/.ready
 SOURCES := sidecar client/python pipeline tests tools
@@ -42,7 +43,7 @@ check: $(PYTHON_READY) $(NODE_READY) $(SHIP_READY) ## Format, lint, types, schem
 	.cache/ship-tools/bin/hadolint Dockerfile*
 	.cache/ship-tools/bin/helm4 lint --quiet --strict helm/bronze-sidecar
 
-test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) ## Run every test
+test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) ## Run every test
 	pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-fast: $(PYTHON_READY) $(NODE_BUILT) ## Run the tests that need no server
@@ -117,3 +118,8 @@ $(KAFKA_READY): tools/kafka/pom.xml tools/install-kafka.sh
 
 $(SPARK_READY): tools/spark/pom.xml tools/install-spark-jars.sh
 	@tools/install-spark-jars.sh
+
+$(SPARK_CLASSES): tools/archive_spark_classes.py tools/quick_java.py | $(PYTHON_READY)
+	@rm -rf $(@D)
+	@PYTHONPATH=tools python tools/archive_spark_classes.py $(@D)/archive.jsa
+	@mkdir -p $(@D) && touch $@

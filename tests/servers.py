@@ -167,6 +167,8 @@ class NativeServer(ABC):
     def freeze(self) -> None:
         """Stop the server's clock: connections stay open, nothing is answered."""
         self._signal(signal.SIGSTOP)
+        # The signal is only on its way: until the last thread has stopped, the server may still answer.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Let a frozen server go on."""

@@ -15,14 +15,13 @@ from typing import Any
 
 import deltalake
 from bronze_pipeline.session import NoJava, require_java
+from quick_java import quick_java
 
 PROGRAM = "bronze-pipeline"
 EXCHANGE, SYMBOL = "bitmex", "XBTUSD"
 BARS = "2s"
 SHOWN = 5
 COMMAND_SECONDS = 600
-# Sessions here are short: compiling thoroughly, or collecting in parallel, takes longer than it saves.
-QUICK_JAVA = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class CommandFailed(Exception):  # noqa: N818 - named for what it says
@@ -73,7 +72,7 @@ def run(command: Sequence[str]) -> str:
         stdout=subprocess.PIPE,
         stderr=None if shows_progress else subprocess.PIPE,
         text=True,
-        env={**QUICK_JAVA, **os.environ},
+        env={"SPARK_SUBMIT_OPTS": quick_java(), **os.environ},
         timeout=COMMAND_SECONDS,
         check=False,
     )

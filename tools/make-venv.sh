@@ -18,6 +18,10 @@ fi
 echo "setup: installing the pinned packages"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt ||
   fail "the installer 'uv' could not be installed. The first set-up needs the package index that pip is configured for."
-"$venv/bin/uv" pip sync --quiet --python "$venv/bin/python" --require-hashes requirements/dev.txt ||
+# Compiled at once: where Python may not write beside its sources, each process would compile them again.
+"$venv/bin/uv" pip sync --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes requirements/dev.txt ||
   fail "the pinned packages could not be installed. The first set-up needs the package index that pip is configured for."
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation --editable .
+# Spark's workers would import PySpark from these archives, without compiled code, and take a second longer to start.
+# The same packages are installed beside them.
+rm -f "$venv"/lib/python*/site-packages/pyspark/python/lib/*.zip

@@ -22,6 +22,8 @@ SETTINGS = {
     # A source that changes nothing makes no batches.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    # Otherwise each column operation looks for the line that it stands in, which doubles the time for a plan.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }

@@ -34,6 +34,8 @@ from tardis_servers import (
 
 SITUATIONS = ("without", "healthy", "frozen", "absent")
 TRANSPORTS = ("http", "ws")
+IDLE_SECONDS = 0.3
+IDLE_TICKS = 3
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,20 @@ def main_thread_seconds(pid: int) -> float:
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
+def ticks(pid: int) -> int:
+    """Return the processor time of all threads of a process, in the kernel's ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def wait_until_idle(pids: Sequence[int]) -> None:
+    """Wait for what a run left to do: the sidecar works on, and would slow down the run that comes next."""
+    before = -IDLE_TICKS
+    while (now := sum(map(ticks, pids))) - before >= IDLE_TICKS:
+        before = now
+        time.sleep(IDLE_SECONDS)
+
+
 def measure(server: MachineServer, transport: str, request: Any) -> Run:
     before, start = main_thread_seconds(server.pid), time.perf_counter()
     if transport == "http":
@@ -69,8 +85,8 @@ def measure(server: MachineServer, transport: str, request: Any) -> Run:
 
 
 @contextlib.contextmanager
-def servers_by_situation(folder: Path) -> Iterator[Mapping[str, MachineServer]]:
-    """Run a server for each situation of the sidecar."""
+def servers_by_situation(folder: Path) -> Iterator[tuple[Mapping[str, MachineServer], Sequence[int]]]:
+    """Run a server for each situation of the sidecar; return also the processes of all."""
     with contextlib.ExitStack() as stack:
         healthy = stack.enter_context(sidecar("--log-level=warning"))
         frozen = stack.enter_context(sidecar("--log-level=warning"))
@@ -87,7 +103,7 @@ def servers_by_situation(folder: Path) -> Iterator[Mapping[str, MachineServer]]:
             environment = {} if address is None else hook_environment(address, flush_ms="0")
             servers[situation] = start_server(folder / situation, environment)
             stack.callback(servers[situation].stop)
-        yield servers
+        yield servers, [healthy.pid, *(server.pid for server in servers.values())]
 
 
 def start_server(folder: Path, environment: Mapping[str, str]) -> MachineServer:
@@ -130,14 +146,16 @@ def main() -> None:
     }
     asked = json.loads(os.environ["TARDIS_REQUEST"]) if "TARDIS_MACHINE" in os.environ else stand_in
     runs: dict[tuple[str, str], list[Run]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder, servers_by_situation(Path(folder)) as servers:
+    with tempfile.TemporaryDirectory() as folder, servers_by_situation(Path(folder)) as (servers, pids):
         for transport in TRANSPORTS:
             for server in servers.values():
                 measure(server, transport, asked)  # compiled and cached afterwards
+                wait_until_idle(pids)
         for number in range(arguments.rounds):
             for transport in TRANSPORTS:
                 for situation in SITUATIONS[number % 4 :] + SITUATIONS[: number % 4]:
                     runs[transport, situation].append(measure(servers[situation], transport, asked))
+                    wait_until_idle(pids)
     report(runs)
 
 

@@ -10,11 +10,11 @@ import aws_servers
 import pytest
 from bronze_pipeline.session import NoJava, open_session, require_java
 from pyspark.sql import SparkSession
+from quick_java import quick_java
 
 JARS = Path(__file__).parents[2] / ".cache/spark-jars/libs"
 
-# Sessions here are short: compiling thoroughly, or collecting in parallel, takes longer than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_java())
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,7 @@
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { FLUSHED, HELD_BYTES, HELD_EVENTS, newCounters } from './counters.js';
-import {
-  type FromPublisher,
-  type PublishingTask,
-  type StreamDescription,
-  type ToPublisher,
-  weight,
-} from './protocol.js';
+import type { FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './protocol.js';
 import type { HookSettings } from './settings.js';
 import { say, type Warnings } from './warnings.js';
 
@@ -57,16 +51,15 @@ export class HandOver {
     this.timer ??= setTimeout(() => this.handOverWaiting(), BLOCK_MS).unref();
   }
 
-  /** Hands a block over, or drops it; returns whether it was taken. */
-  take(text: string, count: number, block: () => ToPublisher): boolean {
-    const size = weight(text);
+  /** Makes a block and hands it over if there is room for it; returns whether there was. */
+  take(count: number, size: number, makeBlock: () => ToPublisher): boolean {
     if (this.hasEnded || this.lacksRoom(count, size)) {
       this.warnings.dropped(count);
       return false;
     }
     Atomics.add(this.counters, HELD_EVENTS, count);
     Atomics.add(this.counters, HELD_BYTES, size);
-    this.post(block());
+    this.post(makeBlock());
     return true;
   }
 
@@ -131,15 +124,16 @@ export class Feed {
   }
 
   handOver(): void {
-    const count = this.events;
+    const { events: count, texts } = this;
     if (!count) return;
-    const text = this.texts.join('\n');
+    const size = this.characters + texts.length; // with a newline behind each
     this.texts = [];
     this.events = 0;
     this.characters = 0;
-    const isTaken = this.owner.take(text, count, () => {
+    const isTaken = this.owner.take(count, size, () => {
       this.openStream();
-      return { kind: 'block', stream: this.stream, skipped: this.skipped, count, text };
+      const text = texts.join('\n');
+      return { kind: 'block', stream: this.stream, skipped: this.skipped, count, size, text };
     });
     this.skipped = isTaken ? 0 : this.skipped + count;
   }

@@ -25,6 +25,8 @@ export interface Block {
   /** Events before it that were dropped. */
   readonly skipped: number;
   readonly count: number;
+  /** What it counts for in the bound; given back when the block is done. */
+  readonly size: number;
   readonly text: string;
 }
 
@@ -39,8 +41,3 @@ export type FromPublisher =
   | { readonly kind: 'refused'; readonly count: number; readonly reason: string }
   | { readonly kind: 'connected' }
   | { readonly kind: 'lost'; readonly reason: string };
-
-/** What a block counts for; it is given back when the block is done. */
-export function weight(text: string): number {
-  return text.length + 1;
-}

@@ -4,14 +4,7 @@ import { describeFailure } from '../errors.js';
 import { connect, type Publisher } from '../publisher.js';
 import { Queue } from '../queue.js';
 import { FLUSHED, HELD_BYTES, HELD_EVENTS } from './counters.js';
-import {
-  type Block,
-  type FromPublisher,
-  type PublishingTask,
-  type StreamDescription,
-  type ToPublisher,
-  weight,
-} from './protocol.js';
+import type { Block, FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './protocol.js';
 
 const LOOK_MS = 10;
 const REPORT_MS = 1_000;
@@ -52,9 +45,8 @@ class Stream {
     this.publisher.on('disconnect', (why) => tell({ kind: 'lost', reason: why }));
   }
 
-  add({ skipped, count, text }: Block): void {
+  add({ skipped, count, size, text }: Block): void {
     if (skipped) this.publisher.skip(skipped);
-    const size = weight(text);
     if (!this.publish(text, count)) {
       release(count, size);
       return;
