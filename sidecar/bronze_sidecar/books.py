@@ -62,6 +62,19 @@ _BID = _side(1)
 _ASK = _side(2)
 
 
+def _level_ending(number: int) -> tuple[str, bytes]:
+    """Return how a level's id ends, as text and encoded."""
+    text = f".{number}"
+    return text, text.encode()
+
+
+_PREPARED_LEVEL_ENDINGS = 1000
+_LEVEL_ENDINGS = [_level_ending(number) for number in range(_PREPARED_LEVEL_ENDINGS)]
+
+_FIRST_OF_THEIR_LENGTH = frozenset({0} | {10**digits for digits in range(1, 10)})
+"""Levels from which on ids are longer by one."""
+
+
 class Level(msgspec.Struct, gc=False):
     """One price level; in a snapshot, an empty one stands where the book ends."""
 
@@ -87,6 +100,8 @@ class BookChange(MarketMessage, tag="book_change"):
         """Return an event for each level, bids first; `before_id` is the envelope up to the event's id."""
         exchange, symbol, data_type, source, origin, meta = facts
         around = _AROUND_DIGITS + len(event_ts)
+        encoded_id = event_id.encode()
+        before_level = b""
         events: list[Event] = []
         # A message may have thousands of levels: no function is called for a usual one.
         for side, levels in ((_BID, self.bids), (_ASK, self.asks)):
@@ -94,18 +109,23 @@ class BookChange(MarketMessage, tag="book_change"):
                 continue
             _, upsert, delete = side
             for level in levels:
+                number = len(events)
+                if number in _FIRST_OF_THEIR_LENGTH:
+                    length = len(event_id) + 1 + len(str(number))
+                    before_level = before_id + EVENT_ID_HEADS[length] + encoded_id
+                text, ending = (
+                    _LEVEL_ENDINGS[number] if number < _PREPARED_LEVEL_ENDINGS else _level_ending(number)
+                )
                 price = b"" + (level or _NO_LEVEL).price  # takes half the time of bytes()
                 amount = b"" + (level or _NO_LEVEL).amount
                 price_size, amount_size = len(price), len(amount)
                 size = price_size + amount_size
-                one_id = f"{event_id}.{len(events)}"
                 if size < _USUAL_SIZE and price[0] in NUMBER_STARTS and (first := amount[0]) in NUMBER_STARTS:
                     start = upsert if first > _ZERO or not is_zero(amount) else delete
                     envelope = b"".join(
                         (
-                            before_id,
-                            EVENT_ID_HEADS[len(one_id)],
-                            one_id.encode(),
+                            before_level,
+                            ending,
                             _BOOK_CHANGE[around + size],
                             start[price_size],
                             price,
@@ -115,10 +135,19 @@ class BookChange(MarketMessage, tag="book_change"):
                         )
                     )
                 else:
-                    change = _unusual_change(side, level or _NO_LEVEL, event_ts)
-                    envelope = before_id + EVENT_ID_HEADS[len(one_id)] + one_id.encode() + change
+                    envelope = before_level + ending + _unusual_change(side, level or _NO_LEVEL, event_ts)
                 events.append(
-                    Event(envelope, one_id, "bookChange", exchange, symbol, data_type, source, origin, meta)
+                    Event(
+                        envelope,
+                        event_id + text,
+                        "bookChange",
+                        exchange,
+                        symbol,
+                        data_type,
+                        source,
+                        origin,
+                        meta,
+                    )
                 )
         return events
 

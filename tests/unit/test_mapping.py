@@ -184,6 +184,15 @@ def test_seconds_that_are_remembered_are_bounded():
     assert len(timestamps._seconds) <= 4096
 
 
+def test_levels_are_numbered_over_both_sides():
+    levels = ",".join(['{"price":1,"amount":2}'] * 600)
+    events = map_text(f'{{"type":"book_change","exchange":"x","bids":[{levels}],"asks":[{levels}]}}')
+    assert [event.id for event in events] == [f"s:7.{number}" for number in range(1200)]
+    decoded = [NormalizedEvent.FromString(event.envelope) for event in events]
+    assert [event.meta["event_id"] for event in decoded] == [f"s:7.{number}" for number in range(1200)]
+    assert [event.book_change.side for event in decoded] == [1] * 600 + [2] * 600
+
+
 def test_the_longest_ids():
     events = Mapper(StreamContext("s" * 64)).events(
         b'{"type":"book_change","exchange":"x","bids":[' + b"{}," * 10_000 + b"{}]}", 2**64 - 1, b""
