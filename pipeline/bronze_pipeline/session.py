@@ -60,6 +60,8 @@ def open_session(name: str, *, cores: int | None = None, jars: Sequence[Path] = 
         require_java()
         # Workers run the same Python, with the same packages.
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        # And import nothing from the folder that the job happens to be started in.
+        os.environ["PYTHONSAFEPATH"] = "1"
         builder = builder.master(f"local[{cores or '*'},{ATTEMPTS}]")
         for key, value in LOCAL_SETTINGS.items():
             builder = builder.config(key, value)
