@@ -108,12 +108,14 @@ def main() -> int:
         print(reason)
         return 1
     notes: list[str] = []
+    if not has_protobuf(chosen.jars):
+        notes.append(f"from_protobuf is left out: there is no {PROTOBUF_JAR} jar in --jars")
     rows: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder:
         place = Path(folder)
         found = decoding(arrived)
         rows += [each.row(found[0]) for each in found]
-        found = decoding_in_spark(spark, arrived, place)
+        found = decoding_in_spark(Setting(spark, place, chosen.jars, notes), arrived)
         rows += [each.row(found[0]) for each in found]
         decoded_and_written = found[-1]
         warm_up(spark, place)
@@ -203,8 +205,19 @@ def _count(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"rows": [rows]}, pa.schema([("rows", pa.int64())]))
 
 
-def decoding_in_spark(spark: SparkSession, arrived: Sequence[pa.RecordBatch], place: Path) -> list[Measured]:
-    """Measure decoding in workers, of rows that Spark reads from a file."""
+def has_protobuf(jars: Path) -> bool:
+    return any(jars.glob(f"{PROTOBUF_JAR}*.jar"))
+
+
+def by_from_protobuf(frame: DataFrame) -> DataFrame:
+    from pyspark.sql.protobuf.functions import from_protobuf  # noqa: PLC0415 - of use with its jar alone
+
+    return frame.withColumn("value", from_protobuf("value", MESSAGE, str(SCHEMAS)))
+
+
+def decoding_in_spark(setting: Setting, arrived: Sequence[pa.RecordBatch]) -> list[Measured]:
+    """Measure decoding of rows that Spark reads from a file: in workers, and by Spark itself."""
+    spark, place = setting.spark, setting.place
     file = place / "arrived.parquet"
     pq.write_table(pa.Table.from_batches(arrived), file, row_group_size=ROWS_IN_BATCH)
     lake = Lake(str(place))
@@ -220,10 +233,16 @@ def decoding_in_spark(spark: SparkSession, arrived: Sequence[pa.RecordBatch], pl
     count = sum(map(len, arrived)) * COPIES
     frame = spark.read.parquet(*[str(file)] * COPIES).repartition(2)
     frame.mapInArrow(ways["ptars to Arrow"], "rows long").collect()
-    return [
+    found = [
         measured(spark, "decode, in Spark", how, count, frame.mapInArrow(work, "rows long").collect)
         for how, work in ways.items()
     ]
+    if has_protobuf(setting.jars):
+        # Its sink takes every row, and drops it.
+        writer = by_from_protobuf(frame).write.format("noop").mode("overwrite")
+        writer.save()
+        found.insert(-1, measured(spark, "decode, in Spark", "from_protobuf of Spark", count, writer.save))
+    return found
 
 
 # -- buses
@@ -301,16 +320,9 @@ def by_spark(setting: Setting, brokers: str, events: int) -> Iterator[Measured]:
     arrived = spark.readStream.format("kafka").options(**options).load()
     plain = arrived.selectExpr("topic", "partition", "offset", "value")
     yield copied(spark, "Spark alone, bytes to Parquet", plain, events, place / "plain")
-    if not list(setting.jars.glob(f"{PROTOBUF_JAR}*.jar")):
-        setting.notes.append(
-            f"kafka: from_protobuf is left out, for there is no {PROTOBUF_JAR} jar in --jars;"
-            " what Spark does alone decodes nothing"
-        )
-        return
-    from pyspark.sql.protobuf.functions import from_protobuf  # noqa: PLC0415 - of use with its jar alone
-
-    decoded = arrived.select("topic", "partition", "offset", from_protobuf("value", MESSAGE, str(SCHEMAS)))
-    yield copied(spark, "Spark alone, from_protobuf to Parquet", decoded, events, place / "decoded")
+    if has_protobuf(setting.jars):
+        decoded = by_from_protobuf(plain)
+        yield copied(spark, "Spark alone, from_protobuf to Parquet", decoded, events, place / "decoded")
 
 
 def copied(spark: SparkSession, how: str, frame: DataFrame, events: int, place: Path) -> Measured:
