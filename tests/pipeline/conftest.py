@@ -17,6 +17,14 @@ JARS = Path(__file__).parents[2] / ".cache/spark-jars/libs"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_java())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts Spark: that is no quick test, though it needs no server."""
+    for item in items:
+        if "java" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.servers)
+
+
 @pytest.fixture(scope="session")
 def java() -> None:
     """Skip where Spark cannot start; fail where real servers are required."""

@@ -67,7 +67,7 @@ def test_another_table_than_bronze_is_refused(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.timeout(600)
-def test_one_run_makes_all_tables(tmp_path: Path) -> None:
+def test_one_run_makes_all_tables(java: None, tmp_path: Path) -> None:
     bronze = Bronze(tmp_path / "bronze")
     bronze.add(
         trade("r:0", "10", "1", 0),
@@ -119,7 +119,7 @@ def test_one_run_makes_all_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_ctrl_c_ends_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_that_goes_on(java: None, tmp_path: Path) -> None:
     bronze = Bronze(tmp_path / "bronze")
     bronze.add(trade("r:0", "10", "1", 0))
     flags = ["--from", bronze.url, "--to", str(tmp_path / "silver"), "--trigger", "1s", "--book-depth", "0"]
