@@ -99,13 +99,11 @@ def kinesis_case(aws_keys: None, aws_emulator: Endpoint, name: str) -> Case:
     client.get_waiter("stream_exists").wait(StreamName=name)
     client.close()
     return Case(
-        ["--kinesis-stream", name, *reach("kinesis", aws_emulator.url)],
+        ["--kinesis-stream", name, "--kinesis-strict-order=false", *reach("kinesis", aws_emulator.url)],
         [
             *("--from", f"kinesis://{name}?region={REGION}"),
             *("--kinesis-endpoint-url", aws_emulator.url),
         ],
-        count=FEW,
-        batch=500,
     )
 
 
