@@ -88,7 +88,7 @@ clean: ## Remove everything that the other targets installed or built
 	rm -rf $(VENV) .cache client/node/node_modules client/node/dist dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(PYTHON_READY): requirements/uv.txt requirements/dev.txt pyproject.toml
+$(PYTHON_READY): requirements/uv.txt requirements/dev.txt pyproject.toml tools/make-venv.sh
 	@tools/make-venv.sh $(PYTHON) $(VENV)
 	@touch $@
 

@@ -232,6 +232,7 @@ class WebSocket:
         assert head.startswith(b"HTTP/1.1 101"), head
         self._received = bytearray(rest)
         self._conversation = Conversation()
+        self._take_frames()
 
     def __enter__(self) -> Self:
         return self
@@ -252,7 +253,6 @@ class WebSocket:
         return self._conversation.messages
 
     def _read_on(self) -> bool:
-        self._take_frames()
         if self._conversation.code:
             return False
         try:
@@ -260,6 +260,7 @@ class WebSocket:
         except ConnectionResetError:
             return False
         self._received += part
+        self._take_frames()
         return bool(part)
 
     def _take_frames(self) -> None:

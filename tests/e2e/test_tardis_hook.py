@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 from bronze_client.schema import ErrorCode, NormalizedEvent, Origin
-from hook_bus import HookBus, hook_bus
-from servers import HOST, Unavailable, free_port
+from hook_bus import STREAM, HookBus, hook_bus
+from servers import HOST, Certificates, NatsServer, Unavailable, free_port
+from sidecar_process import sidecar
 from tardis_servers import (
     PACKAGE,
     MachineServer,
@@ -348,6 +350,14 @@ def test_a_websocket_replay_that_fails_half_way(start: Start, bus: HookBus, vari
     ]
 
 
+@pytest.mark.parametrize("arguments", [("--api-key", "key-4"), ("--api-key=key-4",), ("--apiKey", "key-4")])
+def test_the_servers_own_key_is_not_published(start: Start, bus: HookBus, arguments: tuple[str, ...]) -> None:
+    server = start("modules", bus.address, arguments=arguments)
+    server.replay(replay_of(5, failAfter=0, failText="the key key-4 is not known"))
+    (event,) = bus.wait_for(1)
+    assert event.error.details == "the key *** is not known"
+
+
 def test_a_replay_that_fails_at_once(start: Start, bus: HookBus) -> None:
     server = start("modules", bus.address)
     assert server.replay(replay_of(5, failAfter=0, failStatus=401, failText="who are you?")).status == 401
@@ -439,6 +449,16 @@ def test_what_does_not_fit_is_dropped_and_counted(
     assert [f"{each}" for each in positions(events)] == trade_ids(events)
 
 
+@pytest.mark.parametrize("bound", [{"buffer_events": "1"}, {"buffer_bytes": "1"}])
+def test_a_block_alone_always_fits(start: Start, bus: HookBus, bound: dict[str, str]) -> None:
+    """Or a message that is larger than the buffer would never come through."""
+    server = start("modules", bus.address, **bound)
+    # As many as the server writes at once.
+    assert len(server.replay(replay_of(32)).lines) == 32
+    assert trade_ids(bus.wait_for(32)) == numbers(32)
+    assert len(server.said()) == 1
+
+
 def test_a_stream_that_the_sidecar_refuses(start: Start, own_bus: HookBus) -> None:
     """Events are counted, and later ones of other streams go through."""
     server = start("modules", own_bus.address)
@@ -447,6 +467,196 @@ def test_a_stream_that_the_sidecar_refuses(start: Start, own_bus: HookBus) -> No
     wait_until(lambda: [line for line in server.said() if "3 refused" in line])
     server.replay(replay_of(3))
     own_bus.wait_for(3)
+
+
+def test_what_is_refused_last_is_reported_too(start: Start, own_bus: HookBus) -> None:
+    server = start("modules", own_bus.address)
+    server.replay(replay_of(3, symbols=["\ud800"]))
+    assert server.terminate() == -signal.SIGTERM
+    (warning,) = server.said()[1:]
+    assert "3 refused (the last one: position 2 rejected: " in warning
+
+
+# -- an encrypted connection
+
+
+@pytest.fixture
+def tls_bus(start_nats: Callable[..., NatsServer], certificates: Certificates) -> Iterator[HookBus]:
+    """Return a bus whose sidecar asks for certificates."""
+    server = start_nats()
+    port = free_port()
+    options = (
+        *("--listen", f"0.0.0.0:{port}", "--tls-client-ca-file", str(certificates.ca_file)),
+        *("--tls-cert-file", str(certificates.server_cert_file)),
+        *("--tls-key-file", str(certificates.server_key_file)),
+        *("--nats-servers", server.url, "--nats-stream", STREAM, "--nats-subject", "bronze.all"),
+    )
+    with sidecar(*options) as process:
+        process.wait_until_ready()
+        process.address = f"localhost:{port}"
+        yield HookBus(server, process)
+
+
+def test_tls_with_a_client_certificate(
+    start: Start, tls_bus: HookBus, variant: Variant, certificates: Certificates
+) -> None:
+    server = start(
+        variant,
+        tls_bus.address,
+        tls_ca_file=str(certificates.ca_file),
+        tls_cert_file=str(certificates.client_cert_file),
+        tls_key_file=str(certificates.client_key_file),
+    )
+    server.replay(replay_of(300))
+    assert trade_ids(tls_bus.wait_for(300)) == numbers(300)
+    assert len(server.said()) == 1
+
+
+def test_a_sidecar_that_is_not_trusted(start: Start, tls_bus: HookBus, certificates: Certificates) -> None:
+    ca_file = str(certificates.other_ca_file)
+    hooked, plain = start("modules", tls_bus.address, tls_ca_file=ca_file, flush_ms="100"), start("modules")
+    request = replay_of(1000)
+    assert hooked.replay(request) == plain.replay(request)
+    assert hooked.ws_replay(request) == plain.ws_replay(request)
+    wait_until(lambda: len(hooked.said()) == 2)
+    assert hooked.terminate() == -signal.SIGTERM
+    # Said once, however many streams there were and however often each was tried.
+    _, warning, farewell = hooked.said()
+    assert warning.startswith(f"no connection to {tls_bus.address}: UNAVAILABLE: ")
+    assert "unable to verify the first certificate" in warning
+    assert warning.endswith(". Messages are held for it.")
+    assert farewell.startswith("the process ends before 2000 messages are acknowledged")
+
+
+def test_certificates_that_are_being_replaced(
+    start: Start, tls_bus: HookBus, tmp_path: Path, certificates: Certificates
+) -> None:
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_bytes(certificates.ca_file.read_bytes())
+    server = start(
+        "modules",
+        tls_bus.address,
+        tls_ca_file=str(ca_file),
+        tls_cert_file=str(certificates.client_cert_file),
+        tls_key_file=str(certificates.client_key_file),
+    )
+    ca_file.unlink()
+    server.replay(replay_of(100))
+    wait_until(lambda: len(server.said()) == 2)
+    assert server.said()[1].startswith(f"no connection to {tls_bus.address}: Error: ENOENT: ")
+    ca_file.write_bytes(certificates.ca_file.read_bytes())
+    assert trade_ids(tls_bus.wait_for(100)) == numbers(100)
+    wait_until(lambda: server.said()[-1] == f"connected to {tls_bus.address}.")
+
+
+# -- a publishing thread that breaks down
+
+
+def start_with(preload: Path, variant: Variant, environment: dict[str, str]) -> MachineServer:
+    """Start a server with a file loaded before the client."""
+    directory = preload.parent / "changed"
+    program = install_stand_in(directory, variant)
+    environment["NODE_OPTIONS"] = f"--require {preload} {environment['NODE_OPTIONS']}"
+    server = MachineServer(directory, [new_node(variant), str(program)], (), environment)
+    return server.start()  # type: ignore[return-value]
+
+
+def start_breaking(
+    tmp_path: Path, variant: Variant, address: str, condition: str, action: str, **settings: str
+) -> MachineServer:
+    """Start a server whose publishing thread does something when it gets a message of some kind."""
+    preload = tmp_path / "breaking.cjs"
+    preload.write_text(f"""
+        const threads = require('node:worker_threads');
+        if (threads.isMainThread) {{
+          threads.Worker = class extends threads.Worker {{
+            constructor(file, options) {{
+              const resourceLimits = {{ maxOldGenerationSizeMb: 48 }};
+              super(file, {{ ...options, resourceLimits, execArgv: ['--require', __filename] }});
+            }}
+          }};
+        }} else {{
+          threads.parentPort.on('message', (message) => {{ if ({condition}) {{ {action} }} }});
+        }}
+    """)
+    return start_with(preload, variant, hook_environment(address, **settings))
+
+
+BREAKDOWNS = {
+    "throw new Error('out of order')": "out of order",
+    "throw null": "null",
+    "Promise.reject(new Error('out of order'))": "out of order",
+    "process.exit(3)": "its thread ended with status 3",
+    "process.exit(0)": "its thread ended with status 0",
+    "const all = []; setInterval(() => all.push(Array.from({ length: 10_000 }, () => ({}))), 0)": (
+        "Worker terminated due to reaching memory limit: JS heap out of memory"
+    ),
+}
+
+
+@pytest.mark.parametrize("action", BREAKDOWNS)
+def test_the_server_goes_on_without_its_publishing_thread(
+    start: Start, bus: HookBus, tmp_path: Path, variant: Variant, action: str
+) -> None:
+    plain = start(variant)
+    # So long that nothing may wait for it.
+    server = start_breaking(
+        tmp_path, variant, bus.address, "message.text?.includes('BREAK')", action, flush_ms="3600000"
+    )
+    try:
+        assert len(server.replay(replay_of(100)).lines) == 100
+        bus.wait_for(100)
+        with WebSocket(server.port + 1, "/ws-replay-normalized", replay_of(50, pauseMs=20)) as client:
+            client.read_some(1)
+            breaking = replay_of(7, symbols=["BREAK"])
+            assert server.replay(breaking) == plain.replay(breaking)
+            wait_until(lambda: len(server.said()) == 2)
+            assert len(client.read_all().messages) == 50
+        later = replay_of(1000)
+        assert server.replay(later) == plain.replay(later)
+        assert server.ws_replay(later) == plain.ws_replay(later)
+        assert server.terminate() == -signal.SIGTERM
+        _, farewell = server.said()
+        assert re.fullmatch(
+            rf"publishing ended: {re.escape(BREAKDOWNS[action])}\. The server goes on without it; "
+            r"\d+ messages were not acknowledged\.",
+            farewell,
+        )
+    finally:
+        server.stop()
+
+
+def test_a_publishing_thread_that_breaks_down_at_the_end(bus: HookBus, tmp_path: Path) -> None:
+    server = start_breaking(
+        *(tmp_path, "modules", bus.address, "message.kind === 'flush'", "throw new Error('out of order')"),
+        flush_ms="3600000",
+    )
+    try:
+        server.replay(replay_of(100))
+        assert server.terminate() == -signal.SIGTERM
+    finally:
+        server.stop()
+
+
+def test_a_publishing_thread_that_cannot_start(start: Start, tmp_path: Path, variant: Variant) -> None:
+    plain = start(variant)
+    preload = tmp_path / "no-threads.cjs"
+    preload.write_text("""
+        require('node:worker_threads').Worker = class {
+          constructor() { throw new Error('no more threads'); }
+        };
+    """)
+    server = start_with(preload, variant, hook_environment("127.0.0.1:1", flush_ms="3600000"))
+    try:
+        # The first block is handed over while the server sends, and then by a timer.
+        for request in (replay_of(1000), replay_of(10, pauseMs=10)):
+            assert server.replay(request) == plain.replay(request)
+            assert server.ws_replay(request) == plain.ws_replay(request)
+        assert server.terminate() == -signal.SIGTERM
+        assert len(server.said()) == 2
+        assert server.said()[1].startswith("publishing ended: no more threads. The server goes on")
+    finally:
+        server.stop()
 
 
 # -- the end of the process
@@ -562,14 +772,9 @@ def test_an_unknown_library(start: Start, bus: HookBus, variant: Variant, tmp_pa
 
 def test_live_errors_need_a_new_node(tmp_path: Path, bus: HookBus) -> None:
     """An older one publishes everything else."""
-    directory = tmp_path / "server"
-    program = install_stand_in(directory, "modules")
     hide = tmp_path / "older.cjs"
     hide.write_text("delete require('node:module').registerHooks;")
-    environment = hook_environment(bus.address)
-    environment["NODE_OPTIONS"] = f"--require {hide} {environment['NODE_OPTIONS']}"
-    server = MachineServer(directory, [node_program(), str(program)], (), environment)
-    server.start()
+    server = start_with(hide, "modules", hook_environment(bus.address))
     try:
         assert server.said()[-2] == (
             "errors and disconnects of live streams are published only if asked for: Node.js is too old."
@@ -647,6 +852,15 @@ def test_the_launcher(
     assert len(server.ws_stream(live({"trades": 1}, {"error": "seen"})).messages) == 1
     bus.wait_for(102)
     assert server.terminate() == -signal.SIGTERM
+
+
+def test_the_launcher_where_the_client_is_loaded_already(
+    launch: Callable[..., MachineServer], bus: HookBus, tmp_path: Path
+) -> None:
+    install_stand_in(tmp_path, "modules")
+    server = launch(tmp_path, bus.address, NODE_OPTIONS="--require bronze-sidecar-client/tardis-machine")
+    server.replay(replay_of(100))
+    bus.wait_for(100)
 
 
 def test_the_launcher_finds_the_server_on_the_path(

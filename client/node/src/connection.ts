@@ -31,10 +31,7 @@ export class Connection {
     private readonly settings: Settings,
     private readonly window: Window,
     private readonly owner: ConnectionOwner,
-  ) {
-    // Only to tell at once of files that cannot be read.
-    for (const file of isEncrypted(settings) ? files(settings) : []) if (file) readFileSync(file);
-  }
+  ) {}
 
   /** Keeps the stream open until `finish` or `stop`, or until the sidecar refuses it: then returns why. */
   async run(): Promise<string> {
@@ -84,6 +81,7 @@ export class Connection {
     try {
       const certificates = await readCertificates(this.settings);
       if (this.isStopped) return { reason: '', isFinal: false };
+      const open = protocol.encodeOpen(this.settings, this.window.acknowledgedSequence);
       const stream = new protocol.Stream(this.settings.address, certificates, (response) =>
         this.take(response),
       );
@@ -93,7 +91,7 @@ export class Connection {
         timedOut = `The sidecar has not answered within ${timing.open / 1000} s.`;
         stream.cancel();
       }, timing.open);
-      stream.send(protocol.encodeOpen(this.settings, this.window.acknowledgedSequence));
+      stream.send(open);
       const ending = await stream.ended;
       clearTimeout(timer);
       return timedOut ? { reason: timedOut, isFinal: false } : ending;
@@ -160,6 +158,11 @@ function pause(attempt: number): number {
 
 function files({ tlsCaFile, tlsKeyFile, tlsCertFile }: Settings): [string, string, string] {
   return [tlsCaFile, tlsKeyFile, tlsCertFile];
+}
+
+/** Throws the error of a file that cannot be read. */
+export function checkFiles(settings: Settings): void {
+  for (const file of isEncrypted(settings) ? files(settings) : []) if (file) readFileSync(file);
 }
 
 /** Read anew for every stream, so that certificates can be replaced while the producer runs. */

@@ -111,7 +111,7 @@ export class Stream {
     this.ended = new Promise((resolve) => {
       this.call.on('status', ({ code, details }: grpc.StatusObject) => {
         this.isOver = true;
-        const reason = code === grpc.status.OK ? '' : `${grpc.status[code]}: ${details}`;
+        const reason = code === grpc.status.OK ? '' : `${grpc.status[code]}: ${withoutNote(details)}`;
         const ending = { reason: unreadable || reason, isFinal: FINAL.has(code) };
         // What came before the status may not have been handed on yet.
         setImmediate(() => {
@@ -189,6 +189,11 @@ function readOutcome(outcome: Outcome | undefined): Done {
       ...(level === undefined ? {} : { level }),
     })),
   };
+}
+
+/** What grpc-js says of an address ends with this when there is nothing to note. */
+function withoutNote(details: string): string {
+  return details.replace(/ Resolution note: $/, '');
 }
 
 function same(bytes: Buffer): Buffer {

@@ -1,5 +1,6 @@
 /** Publishing, as programs see it. */
 import { EventEmitter } from 'node:events';
+import { checkFiles } from './connection.js';
 import { encode, encodeLines, type Item } from './encoding.js';
 import { type Options, type Settings, settle } from './options.js';
 import type { Stats } from './outcomes.js';
@@ -145,7 +146,9 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
  * Throws a RangeError for options that cannot be meant, and the error of a TLS file that cannot be read.
  */
 export function connect(address: string | null | undefined, options: Options = {}): Publisher {
-  return new Publisher(settle(address, options));
+  const settings = settle(address, options);
+  if (settings.address) checkFiles(settings);
+  return new Publisher(settings);
 }
 
 function checkCount(count: number): void {

@@ -4,8 +4,13 @@
 export const HELD_EVENTS = 0;
 /** Characters of them. */
 export const HELD_BYTES = 1;
-/** 1 when a flush at the end of the process is over. */
-export const FLUSHED = 2;
+/** How far a flush at the end of the process is. */
+export const FLUSH = 2;
+
+/** Values of `FLUSH`. The last stays: it is that of a thread that ended. */
+export const UNDER_WAY = 0;
+export const OVER = 1;
+export const NOBODY_THERE = 2;
 
 const COUNT = 3;
 

@@ -1,7 +1,7 @@
 /** The server's half: collects messages and hands them to the publishing thread in blocks, within bounds. */
 import { join } from 'node:path';
-import { Worker } from 'node:worker_threads';
-import { FLUSHED, HELD_BYTES, HELD_EVENTS, newCounters } from './counters.js';
+import { MessageChannel, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { FLUSH, HELD_BYTES, HELD_EVENTS, newCounters, OVER, UNDER_WAY } from './counters.js';
 import type { FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './protocol.js';
 import type { HookSettings } from './settings.js';
 import { say, type Warnings } from './warnings.js';
@@ -14,6 +14,7 @@ const BLOCK_MS = 5;
 export class HandOver {
   private readonly counters = newCounters();
   private readonly waiting = new Set<Feed>();
+  private readonly news = new MessageChannel();
   private worker: Worker | undefined;
   private hasEnded = false;
   private timer: NodeJS.Timeout | undefined;
@@ -23,7 +24,9 @@ export class HandOver {
     private readonly settings: HookSettings,
     private readonly source: string,
     private readonly warnings: Warnings,
-  ) {}
+  ) {
+    this.news.port1.on('message', (message: FromPublisher) => warnings.hear(message)).unref();
+  }
 
   /** Opens a stream; the sidecar hears of it with its first message. */
   open(description: StreamDescription): Feed {
@@ -39,10 +42,16 @@ export class HandOver {
   /** Waits, and lets nothing else happen in this thread, until everything is acknowledged or the time is over. */
   flush(timeoutMs: number): void {
     this.handOverWaiting();
-    if (!this.worker || this.hasEnded || !this.heldEvents) return;
-    Atomics.store(this.counters, FLUSHED, 0);
+    if (!this.worker || this.hasEnded) return;
+    Atomics.compareExchange(this.counters, FLUSH, OVER, UNDER_WAY);
     this.post({ kind: 'flush' });
-    Atomics.wait(this.counters, FLUSHED, 0, timeoutMs);
+    Atomics.wait(this.counters, FLUSH, UNDER_WAY, timeoutMs);
+    // Events would come too late: the process is about to end.
+    for (;;) {
+      const received = receiveMessageOnPort(this.news.port1) as { message: FromPublisher } | undefined;
+      if (!received) return;
+      this.warnings.hear(received.message);
+    }
   }
 
   /** Sees to it that a feed's messages do not wait for long. */
@@ -53,7 +62,8 @@ export class HandOver {
 
   /** Makes a block and hands it over if there is room for it; returns whether there was. */
   take(count: number, size: number, makeBlock: () => ToPublisher): boolean {
-    if (this.hasEnded || this.lacksRoom(count, size)) {
+    if (this.hasEnded) return false;
+    if (this.lacksRoom(count, size)) {
       this.warnings.dropped(count);
       return false;
     }
@@ -65,15 +75,21 @@ export class HandOver {
 
   post(message: ToPublisher): void {
     if (this.hasEnded) return;
-    this.worker ??= this.startWorker();
-    this.worker.postMessage(message);
+    try {
+      this.worker ??= this.startWorker();
+      this.worker.postMessage(message);
+    } catch (error) {
+      this.giveUp(error);
+    }
   }
 
   private lacksRoom(count: number, size: number): boolean {
     const { bufferEvents, bufferBytes } = this.settings;
+    const events = Atomics.load(this.counters, HELD_EVENTS);
+    // One block alone is never too much: it may be a single message.
     return (
-      Atomics.load(this.counters, HELD_EVENTS) + count > bufferEvents ||
-      Atomics.load(this.counters, HELD_BYTES) + size > bufferBytes
+      events > 0 &&
+      (events + count > bufferEvents || Atomics.load(this.counters, HELD_BYTES) + size > bufferBytes)
     );
   }
 
@@ -87,16 +103,30 @@ export class HandOver {
 
   private startWorker(): Worker {
     const { settings, source, counters } = this;
-    const task: PublishingTask = { settings, source, counters };
-    // Without the environment no proxy that is meant for the exchanges comes between us and the sidecar.
-    const worker = new Worker(join(__dirname, 'worker.js'), { workerData: task, env: {}, execArgv: [] });
-    worker.on('message', (message: FromPublisher) => this.warnings.hear(message));
-    worker.on('error', (error) => {
-      this.hasEnded = true;
-      say(`publishing ended: ${error.message}. The server goes on without it.`);
+    const task: PublishingTask = { settings, source, counters, news: this.news.port2 };
+    const worker = new Worker(join(__dirname, 'worker.js'), {
+      workerData: task,
+      transferList: [task.news],
+      // Without the environment no proxy that is meant for the exchanges comes between us and the sidecar.
+      env: {},
+      execArgv: [],
     });
+    worker.on('error', (error: unknown) => this.giveUp(error));
+    // Comes after an error too; a thread that ends by itself has none.
+    worker.on('exit', (status) => this.giveUp(`its thread ended with status ${status}`));
     worker.unref();
     return worker;
+  }
+
+  /** There is nobody to publish; what comes from now on is not even counted. */
+  private giveUp(error: unknown): void {
+    if (this.hasEnded) return;
+    this.hasEnded = true;
+    const held = Atomics.exchange(this.counters, HELD_EVENTS, 0);
+    const reason = error instanceof Error ? error.message : String(error);
+    say(
+      `publishing ended: ${reason}. The server goes on without it; ${held} messages were not acknowledged.`,
+    );
   }
 }
 

@@ -3,6 +3,7 @@ import { accessSync, constants, readFileSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { findServer } from './server-package.js';
+import { start } from './start.js';
 import { say } from './warnings.js';
 
 /**
@@ -18,13 +19,14 @@ export function prepare(): boolean {
     process.exitCode = 1;
     return false;
   }
-  if (!process.env.BRONZE_SIDECAR_ADDRESS) say('BRONZE_SIDECAR_ADDRESS is not set: nothing is published.');
-  const preload = join(__dirname, 'preload.js');
   // The processes of a cluster start from these.
   process.argv[1] = program;
   const options = process.env.NODE_OPTIONS;
-  process.env.NODE_OPTIONS = `${options ? `${options} ` : ''}--require ${quoted(preload)}`;
-  require(preload);
+  const preload = `--require ${quoted(join(__dirname, 'preload.js'))}`;
+  process.env.NODE_OPTIONS = options ? `${options} ${preload}` : preload;
+  // Not by the preload: it may be loaded already, and did nothing because this is not the server's program.
+  if (process.env.BRONZE_SIDECAR_ADDRESS) start();
+  else say('BRONZE_SIDECAR_ADDRESS is not set: nothing is published.');
   return true;
 }
 

@@ -88,7 +88,7 @@ class LiveStream {
     const { next } = iterator;
     iterator.next = (...given) => {
       const result = Reflect.apply(next, iterator, given) as Promise<IteratorResult<LiveMessage>>;
-      if (this.last === iterator) result.then(this.see, ignore);
+      if (this.last === iterator) result.then(this.see).catch(ignore);
       return result;
     };
     return iterator;

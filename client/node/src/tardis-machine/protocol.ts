@@ -1,4 +1,5 @@
 /** What the two threads say to each other. */
+import type { MessagePort } from 'node:worker_threads';
 import type { Origin } from '../options.js';
 import type { HookSettings } from './settings.js';
 
@@ -16,6 +17,8 @@ export interface PublishingTask {
   readonly settings: HookSettings;
   readonly source: string;
   readonly counters: Int32Array<SharedArrayBuffer>;
+  /** Where the server's thread hears of what happens. */
+  readonly news: MessagePort;
 }
 
 /** Lines of a stream. */

@@ -60,15 +60,19 @@ export function exchanges(request: NormalizedRequest): string[] {
 
 /** Returns a function that takes the keys of the request and of the server out of a text. */
 export function redaction(request: NormalizedRequest): (text: string) => string {
-  const argument = process.argv.find((each) => each.startsWith('--api-key='))?.slice('--api-key='.length);
-  const following = process.argv[process.argv.indexOf('--api-key') + 1];
   const keys = [
     ...request.options.map((option) => option?.apiKey),
     process.env.TM_API_KEY,
-    argument,
-    process.argv.includes('--api-key') ? following : undefined,
+    ...keysOf(process.argv),
   ].filter((key): key is string => typeof key === 'string' && key !== '');
   return (text) => keys.reduce((redacted, key) => redacted.replaceAll(key, '***'), text);
+}
+
+function keysOf(programArguments: readonly string[]): (string | undefined)[] {
+  return programArguments.flatMap((argument, index) => {
+    const found = /^--(?:api-key|apiKey)(?:=(.*))?$/s.exec(argument);
+    return found ? [found[1] ?? programArguments[index + 1]] : [];
+  });
 }
 
 function withEffect(value: unknown): unknown {

@@ -1,17 +1,16 @@
 /** The publishing half, in a thread of its own: one publisher for each stream. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { describeFailure } from '../errors.js';
-import { connect, type Publisher } from '../publisher.js';
+import { type Options, settle } from '../options.js';
+import { Publisher } from '../publisher.js';
 import { Queue } from '../queue.js';
-import { FLUSHED, HELD_BYTES, HELD_EVENTS } from './counters.js';
+import { FLUSH, HELD_BYTES, HELD_EVENTS, NOBODY_THERE, OVER } from './counters.js';
 import type { Block, FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './protocol.js';
 
 const LOOK_MS = 10;
 const REPORT_MS = 1_000;
-// The longest that a character of UTF-16 becomes in UTF-8: the server's half keeps the bounds.
-const BYTES_PER_CHARACTER = 3;
 
-const { settings, source, counters } = workerData as PublishingTask;
+const { settings, source, counters, news } = workerData as PublishingTask;
 const streams = new Map<number, Stream>();
 let lookTimer: NodeJS.Timeout | undefined;
 let reportTimer: NodeJS.Timeout | undefined;
@@ -26,18 +25,22 @@ class Stream {
   private hasEnded = false;
 
   constructor(description: StreamDescription) {
-    const { address, bufferEvents, bufferBytes, tls, tlsCaFile, tlsCertFile, tlsKeyFile } = settings;
-    this.publisher = connect(address, {
+    const { address, tls, tlsCaFile, tlsCertFile, tlsKeyFile } = settings;
+    const options: Options = {
       ...description,
       source,
-      bufferEvents,
-      bufferBytes: bufferBytes * BYTES_PER_CHARACTER,
+      // The server's half keeps the bounds, over all streams.
+      bufferEvents: Number.POSITIVE_INFINITY,
+      bufferBytes: Number.POSITIVE_INFINITY,
       batchDelayMs: 0, // blocks have waited for more already
       tls,
       tlsCaFile,
       tlsCertFile,
       tlsKeyFile,
-    });
+    };
+    // Not by `connect`, which refuses files that cannot be read: they were there when the server started, and
+    // if they are being replaced now, the next attempt finds them.
+    this.publisher = new Publisher(settle(address, options));
     this.publisher.on('drop', (count, why) => report(count, why));
     this.publisher.on('failure', (failure) => report(1, describeFailure(failure)));
     this.publisher.on('refuse', (why) => this.giveUp(why));
@@ -75,7 +78,7 @@ class Stream {
 
   /** The sidecar will never take what is held. */
   private giveUp(why: string): void {
-    report(this.events, why);
+    report(this.publisher.stats.bufferedEvents, why);
     for (let block = this.blocks.shift(); block; block = this.blocks.shift())
       release(block.count, block.size);
     this.events = 0;
@@ -130,24 +133,35 @@ function look(): void {
 async function flush(): Promise<void> {
   await Promise.allSettled([...streams.values()].map((stream) => stream.flush()));
   look();
-  Atomics.store(counters, FLUSHED, 1);
-  Atomics.notify(counters, FLUSHED);
+  tellRefused();
+  endFlush(OVER);
+}
+
+function endFlush(state: number): void {
+  Atomics.store(counters, FLUSH, state);
+  Atomics.notify(counters, FLUSH);
 }
 
 /** Events may be refused one by one; the server's thread hears of them together. */
 function report(count: number, why: string): void {
   refused += count;
   reason = why;
-  reportTimer ??= setTimeout(() => {
-    tell({ kind: 'refused', count: refused, reason });
-    refused = 0;
-    reportTimer = undefined;
-  }, REPORT_MS);
+  reportTimer ??= setTimeout(tellRefused, REPORT_MS);
+}
+
+function tellRefused(): void {
+  clearTimeout(reportTimer);
+  reportTimer = undefined;
+  if (refused) tell({ kind: 'refused', count: refused, reason });
+  refused = 0;
 }
 
 function tell(message: FromPublisher): void {
-  parentPort?.postMessage(message);
+  news.postMessage(message);
 }
+
+// The server's thread must not wait for one that broke down.
+process.on('exit', () => endFlush(NOBODY_THERE));
 
 parentPort?.on('message', (message: ToPublisher) => {
   switch (message.kind) {
