@@ -62,6 +62,8 @@ class JobProcess:
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self.log = log
+        self.output = b""
+        """What it printed, when it has ended."""
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
                 [PROGRAM, "bronze", *arguments], stdout=subprocess.PIPE, stderr=stream, start_new_session=True
@@ -81,5 +83,6 @@ class JobProcess:
 
     def finish(self, seconds: float) -> tuple[int, dict[str, Any]]:
         """Wait for the end; return exit status and summary."""
-        output, _ = self._process.communicate(timeout=seconds)
-        return self._process.returncode, json.loads(output.splitlines()[-1]) if output else {}
+        self.output, _ = self._process.communicate(timeout=seconds)
+        lines = self.output.splitlines()
+        return self._process.returncode, json.loads(lines[-1]) if lines else {}

@@ -11,7 +11,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 from bronze_pipeline.files import FileWriter
-from bronze_pipeline.lake import Lake
+from bronze_pipeline.lake import FORMATS, Lake
 from bronze_pipeline.schema import EVENTS, PAYLOADS
 from bronze_pipeline.silver.queries import BatchReport, Query, Start, start
 from pyspark.sql import DataFrame, SparkSession
@@ -78,8 +78,8 @@ def bronze_frame(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
 class Bronze:
     """A bronze table that grows by commits, as the bronze job makes them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.lake = Lake(str(folder))
+    def __init__(self, folder: Path, format_: str = FORMATS[0]) -> None:
+        self.lake = Lake(str(folder), format_)
         self._table = self.lake.events()
         self._batch = 0
 

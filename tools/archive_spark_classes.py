@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bronze_pipeline.session import NoJava, open_session, require_java
 from bronze_pipeline.silver.queries import STATE_STORE
@@ -33,7 +34,7 @@ def run_a_little(checkpoint: str) -> None:
     )
     writer = sums.writeStream.outputMode("update").foreachBatch(lambda frame, _: frame.toArrow())
     writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
-    gateway = spark.sparkContext._gateway  # noqa: SLF001 - Java would go on until this process ends
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - Java would go on until this process ends
     spark.stop()
     gateway.proc.stdin.close()
     gateway.proc.wait(WRITE_SECONDS)

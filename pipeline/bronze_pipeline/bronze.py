@@ -40,6 +40,14 @@ class BatchReport:
     repeated: bool = False
     """Whether the tables had it already."""
 
+    def __str__(self) -> str:
+        if self.repeated:
+            return f"batch {self.batch}: the tables have it already"
+        return (
+            f"batch {self.batch}: {self.events} events, {self.duplicates} duplicates,"
+            f" {self.quarantined} quarantined, {self.seconds:.1f} s"
+        )
+
 
 @dataclass
 class BronzeJob:

@@ -7,20 +7,39 @@ import re
 from bronze_pipeline.sources.base import Bus, DataLoss
 
 # Errors of ours, as Spark quotes them from a worker's traceback.
-LASTING_ERRORS = re.compile(r"bronze_pipeline\.[\w.]*(?:DataLoss|OptionError|TableError): (.+)")
+LASTING_ERRORS = re.compile(r"bronze_pipeline\.[\w.]*(?:DataLoss|OptionError|Refused|TableError): (.+)")
 PASSING_ERRORS = re.compile(r"bronze_pipeline\.[\w.]*Unreachable: (.+)")
+# Spark tells where the query was, after what went wrong with it.
+QUERY = "\n=== Streaming Query ==="
+RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
+# What py4j adds to an error of Java's; of a job that was given up, only how its last task failed.
+RAISED_BY_JAVA = re.compile(r"\n: (?:.*most recent failure: .*?\): )?(.+)")
+AROUND = re.compile(
+    r"^\[STREAM_FAILED\].*? terminated with exception: |Traceback \(.*|(?:\s*SQLSTATE: \w+)+$"
+)
 
 
-def our_error(text: str) -> str | None:
-    """Return what one of our own errors says, if Spark quotes one."""
+def our_error(text: str) -> str:
+    """Return what went wrong: what an error of ours says, or a line about another, and then all of it."""
     found = LASTING_ERRORS.search(text) or PASSING_ERRORS.search(text)
-    return found[1] if found else None
+    return found[1] if found else f"{_line_about(text)}\n{text}"
 
 
-def lasting_error(text: str, bus: Bus) -> str | None:
+def _line_about(text: str) -> str:
+    text = text.partition(QUERY)[0].strip()
+    raised: list[str] = RAISED.findall(text)
+    if raised and not raised[-1].startswith("py4j."):
+        return raised[-1]
+    by_java = RAISED_BY_JAVA.search(text) if raised else None
+    if by_java:
+        return by_java[1].rstrip(": ")
+    return AROUND.sub("", text.partition("\n")[0]) or "Spark does not say why"
+
+
+def lasting_error(text: str, bus: Bus | None = None) -> str | None:
     """Return what the operator has to decide about, if that is what Spark reports."""
     found = LASTING_ERRORS.search(text)
-    if found:
-        return found[1]
+    if found or bus is None:
+        return found[1] if found else None
     lost = bus.loss_in(text)
-    return str(DataLoss(lost)) if lost else None
+    return str(DataLoss(lost)) if lost else bus.refusal_in(text)

@@ -25,7 +25,7 @@ ROWS_IN_GROUP = 128 * 1024
 # Columns whose values hardly repeat: a dictionary of them only costs time.
 DISTINCT_COLUMNS = ("event_id", "bus_position", "raw")
 # What one looks for most; statistics of these go into the table's log.
-INDEXED_COLUMNS = ("stream_id", "position", "payload_case", "exchange", "symbol")
+INDEXED_COLUMNS = ("stream_id", "position", "payload_case", "exchange", "symbol", "open_ts", "interval_ts")
 # Each of its values gets row groups of its own, so that who reads one kind of events passes over the others.
 GROUPED_BY = "payload_case"
 COMPRESSION = "zstd"
@@ -112,7 +112,7 @@ def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa
             writer.write_table(group, ROWS_IN_GROUP)
     size = system.get_file_info(target).size
     indexed = [name for name in INDEXED_COLUMNS if name in rows.schema.names]
-    bounds = {name: pc.min_max(rows[name]).as_py() for name in indexed}
+    bounds = {name: pc.min_max(_in_log(rows[name])).as_py() for name in indexed}
     return Written(
         path=path,
         size=size,
@@ -122,6 +122,13 @@ def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa
         highest={name: each["max"] for name, each in bounds.items() if each["max"] is not None},
         nulls={name: rows[name].null_count for name in indexed},
     )
+
+
+def _in_log(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return values as they stand in a table's log; times of bars and intervals are whole milliseconds."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return pc.strftime(column.cast(pa.timestamp("ms", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_file(folder: Folder, path: str, columns: list[str] | None = None) -> pa.Table:

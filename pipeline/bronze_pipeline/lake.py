@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -25,6 +26,17 @@ class Lake:
     def url(self) -> str:
         place = self.place.rstrip("/")
         return place if urlsplit(place).scheme else Path(place).absolute().as_uri()
+
+    def problem(self) -> str | None:
+        """Say why nothing can be written to this place, as far as that shows before."""
+        url = urlsplit(self.url)
+        if url.scheme != "file":
+            return None
+        place = Path(unquote(url.path))
+        nearest = next(each for each in (place, *place.parents) if os.path.lexists(each))
+        if not nearest.is_dir():
+            return f"{nearest} is no folder."
+        return None if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} may not be written to."
 
     def table_url(self, name: str) -> str:
         return f"{self.url}/{name}"

@@ -12,7 +12,9 @@ checkpoint is a new job, whose batches count from 0 again.
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -25,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.fs
 from deltalake.transaction import AddAction, RemoveAction
 
-from bronze_pipeline.files import NULL_PARTITION, Folder, Written
+from bronze_pipeline.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
 
 INDEX = pa.schema(
     [
@@ -41,12 +43,47 @@ INDEX = pa.schema(
 )
 """What the check for duplicates knows of a file before it opens it; NULL where a file does not tell."""
 
+# delta-rs lets Arrow compare a filter with the statistics of the columns that it takes for indexed: without
+# this property the first 32. On one of them that has no statistics, the filter would find no rows.
+INDEXED = "delta.dataSkippingStatsColumns"
+
 LOG = "_commits"
 STAGING = "_staging"
 
 
 class TableError(Exception):
     """A table cannot be used; the text says why."""
+
+
+def format_of(url: str) -> str | None:
+    """Tell the format of the table at a place; None if there is no table."""
+    system, root = Folder(url, ()).open()
+    log, notes = system.get_file_info([f"{root}/_delta_log", f"{root}/{LOG}"])
+    if log.type != pyarrow.fs.FileType.NotFound:
+        return "delta"
+    return None if notes.type == pyarrow.fs.FileType.NotFound else "parquet"
+
+
+def _require_format(url: str, wanted: str) -> None:
+    try:
+        found = format_of(url)
+    except (OSError, ValueError) as error:
+        raise TableError(f"cannot open the table at {url}: {in_one_line(error)}") from error
+    if found not in (None, wanted):
+        raise TableError(
+            f"the table at {url} has the format {found}: give --format {found}, or another place."
+        )
+
+
+def _require_partitions(url: str, found: Sequence[str], wanted: Sequence[str]) -> None:
+    if list(found) != list(wanted):
+        there, these = (", ".join(each) or "nothing" for each in (found, wanted))
+        raise TableError(f"the table at {url} is divided by {there}, but must be by {these}.")
+
+
+def in_one_line(error: Exception) -> str:
+    """Return an error's text without the lines and colours in which delta-rs writes it."""
+    return " ".join(re.sub(r"\x1b\[\d+m", "", str(error)).split())
 
 
 class Table(Protocol):
@@ -74,12 +111,18 @@ class DeltaTable:
     def __init__(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...], name: str) -> None:
         self.folder = self.staging = Folder(url, partition_columns)
         self.schema = schema
+        _require_format(url, "delta")
         try:
             self._table = deltalake.DeltaTable.create(
-                url, schema=schema, mode="ignore", partition_by=list(partition_columns), name=name
+                url,
+                schema=schema,
+                mode="ignore",
+                partition_by=list(partition_columns),
+                name=name,
+                configuration={INDEXED: ",".join(_indexed(schema, partition_columns))},
             )
         except (OSError, deltalake.exceptions.DeltaError) as error:
-            raise TableError(f"cannot open the Delta table at {url}: {error}") from error
+            raise TableError(f"cannot open the Delta table at {url}: {in_one_line(error)}") from error
         there = _types(self._table.schema())
         wanted = _types(deltalake.Schema.from_arrow(schema))
         if there != wanted:
@@ -87,18 +130,23 @@ class DeltaTable:
                 name for name in there.keys() | wanted.keys() if there.get(name) != wanted.get(name)
             )
             raise TableError(f"the Delta table at {url} has other columns; these differ: {', '.join(names)}")
+        _require_partitions(url, self._table.metadata().partition_columns, partition_columns)
 
     def has(self, job: str, batch: int) -> bool:
         self._table.update_incremental()
         version = self._table.transaction_version(job)
         return version is not None and version >= batch
 
-    def index(self) -> pa.Table:
+    def files(self) -> pa.Table:
+        """Return the files that readers see, with what the log tells of each."""
         self._table.update_incremental()
         actions = pa.table(self._table.get_add_actions(flatten=True))
         # The log writes paths as they stand in URLs.
         paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
-        actions = actions.set_column(actions.schema.get_field_index("path"), "path", paths)
+        return actions.set_column(actions.schema.get_field_index("path"), "path", paths)
+
+    def index(self) -> pa.Table:
+        actions = self.files()
         columns = {
             "path": "path",
             "lowest_stream": "min.stream_id",
@@ -117,9 +165,13 @@ class DeltaTable:
         ]
         return pa.table(arrays, schema=INDEX)
 
-    def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
+    def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
+        """Add the files of a batch and take others away; all at once."""
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
+            RemoveAction(path, data_change=True, deletion_timestamp=now) for path in removed
+        ]
+        actions += [
             AddAction(
                 each.path, each.size, _partition_values(each), now, data_change=True, stats=_stats(each)
             )
@@ -143,13 +195,16 @@ class ParquetTable:
         self.staging = Folder(f"{url}/{STAGING}", partition_columns)
         self.schema = schema
         self._is_clean = False
+        _require_format(url, "parquet")
         self._system, self._root = self.folder.open()
         try:
             self._system.create_dir(f"{self._root}/{LOG}", recursive=True)
             self._system.create_dir(f"{self._root}/{STAGING}", recursive=True)
         except OSError as error:
-            raise TableError(f"cannot open the Parquet table at {url}: {error}") from error
-        self._commits = {path: self._read(path) for path in self._paths(f"{self._root}/{LOG}", ".json")}
+            raise TableError(f"cannot open the Parquet table at {url}: {in_one_line(error)}") from error
+        self._commits = noted_files(url)
+        for file in self._files():
+            _require_partitions(url, list(file.partition), partition_columns)
 
     def has(self, job: str, batch: int) -> bool:
         if not self._is_clean:
@@ -159,14 +214,13 @@ class ParquetTable:
     def _clean(self, job: str) -> None:
         """Remove what an attempt left that was killed: staged files, and those in place without a note."""
         self._system.delete_dir_contents(f"{self._root}/{STAGING}")
-        noted = {f"{self._root}/{file.path}" for files in self._commits.values() for file in files}
-        for path in list(self._paths(self._root, ".parquet")):
+        noted = {f"{self._root}/{file.path}" for file in self._files()}
+        for path in _paths(self._system, self._root, ".parquet"):
             if path.rpartition("/")[2].startswith(f"{job}-") and path not in noted:
                 self._system.delete_file(path)
         self._is_clean = True
 
     def index(self) -> pa.Table:
-        files = [file for files in self._commits.values() for file in files]
         rows = [
             {
                 "path": file.path,
@@ -177,9 +231,12 @@ class ParquetTable:
                 "without_stream": file.nulls.get("stream_id"),
                 "rows": file.rows,
             }
-            for file in files
+            for file in self._files()
         ]
         return pa.Table.from_pylist(rows, INDEX)
+
+    def _files(self) -> Iterator[Written]:
+        return itertools.chain.from_iterable(self._commits.values())
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
         moved = []
@@ -199,15 +256,20 @@ class ParquetTable:
     def _note(self, job: str, batch: int) -> str:
         return f"{self._root}/{LOG}/{job}-{batch:010}.json"
 
-    def _read(self, path: str) -> list[Written]:
-        with self._system.open_input_stream(path) as stream:
-            return [Written.from_json(line) for line in stream.read().decode().splitlines()]
 
-    def _paths(self, folder: str, ending: str) -> Iterator[str]:
-        selector = pyarrow.fs.FileSelector(folder, recursive=True)
-        for info in self._system.get_file_info(selector):
-            if info.path.endswith(ending) and f"/{STAGING}/" not in info.path:
-                yield info.path
+def noted_files(url: str) -> dict[str, list[Written]]:
+    """Return the files of a Parquet table by the notes of its commits."""
+    system, root = Folder(url, ()).open()
+    found = {}
+    for path in _paths(system, f"{root}/{LOG}", ".json"):
+        with system.open_input_stream(path) as stream:
+            found[path] = [Written.from_json(line) for line in stream.read().decode().splitlines()]
+    return found
+
+
+def _paths(system: pyarrow.fs.FileSystem, folder: str, ending: str) -> list[str]:
+    files = system.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True))
+    return [file.path for file in files if file.path.endswith(ending) and f"/{STAGING}/" not in file.path]
 
 
 def _prefix(job: str, batch: int) -> str:
@@ -227,6 +289,10 @@ def _stats(file: Written) -> str:
             "nullCount": dict(file.nulls),
         }
     )
+
+
+def _indexed(schema: pa.Schema, partition_columns: Sequence[str]) -> list[str]:
+    return [name for name in INDEXED_COLUMNS if name in schema.names and name not in partition_columns]
 
 
 def _types(schema: deltalake.Schema) -> Mapping[str, Any]:

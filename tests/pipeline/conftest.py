@@ -44,6 +44,12 @@ def jars(java: None) -> str:
     return str(JARS)
 
 
+@pytest.fixture
+def aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", aws_servers.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", aws_servers.SECRET_KEY)
+
+
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     # Spark's own processes inherit what is set when it starts.

@@ -99,6 +99,26 @@ def test_bars_that_were_replaced_can_be_drawn(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == f"{target}: 3 trades, 2 bars\n"
 
 
+def test_tables_of_another_kind_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def says(status: int, problem: str) -> None:
+        out = str(tmp_path / "c.png")
+        flags = ["--from", str(tmp_path), "--exchange", "x", "--symbol", "A", "--out", out]
+        assert main(["chart", *flags]) == status
+        assert capsys.readouterr().err.startswith(f"bronze-pipeline chart: {problem}")
+
+    Lake(str(tmp_path), "parquet").events()
+    says(2, f"--from: there is no table trades at {tmp_path}.\n")
+    deltalake.write_deltalake(str(tmp_path / "trades"), TRADES)
+    deltalake.write_deltalake(str(tmp_path / "bars_1m"), TRADES)
+    says(2, f"--from: the table bars_1m at {tmp_path} has no column open_ts.\n")
+    for file in (tmp_path / "trades").glob("*.parquet"):
+        file.write_bytes(b"no Parquet")
+    says(1, f"cannot read the table trades at {tmp_path}: ")
+    for entry in (tmp_path / "trades" / "_delta_log").iterdir():
+        entry.write_text("no log")
+    says(1, f"cannot read the table trades at {tmp_path}: ")
+
+
 @pytest.mark.parametrize(
     ("flags", "status", "problem"),
     [

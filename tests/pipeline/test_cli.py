@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from bronze_pipeline.cli import main
+from other_user import as_user, can_switch
 
 GOOD = ("bronze", "--from", "nats://localhost/S", "--to", "lake")
 
@@ -36,6 +41,26 @@ def test_a_flag_that_cannot_be_used_is_named(
     printed = capsys.readouterr().err
     assert said in printed
     assert "geheim" not in printed
+
+
+def test_a_file_in_the_way_of_the_tables_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a file"
+    file.touch()
+    assert main([*GOOD, "--to", f"{file}/lake", "--checkpoint", file.as_uri()]) == 2
+    assert capsys.readouterr().err == (
+        f"bronze-pipeline bronze: --to: {file} is no folder.\n"
+        f"bronze-pipeline bronze: --checkpoint: {file} is no folder.\n"
+    )
+
+
+@pytest.mark.skipif(not can_switch(), reason="another user is needed, which may not write")
+def test_a_folder_that_may_not_be_written_to_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bronze_pipeline", *GOOD, "--to", str(tmp_path / "lake")]
+    done = subprocess.run(as_user(*command), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"bronze-pipeline bronze: --to: {tmp_path} may not be written to.\n",
+    )
 
 
 def test_all_problems_are_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:

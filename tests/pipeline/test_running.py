@@ -8,15 +8,17 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import nats
 import pytest
 from bronze_client.schema import NormalizedEvent
 from bronze_pipeline.bronze import BronzeJob
+from bronze_pipeline.bronze_run import Totals
 from bronze_pipeline.commands.base import Failed
 from bronze_pipeline.lake import Lake
-from bronze_pipeline.running import Pace, Totals, Watch, keep_running
+from bronze_pipeline.running import Watch, keep_running
 from bronze_pipeline.sources import BUS_BY_SCHEME
 from bronze_sidecar.progress import Progress
 from pipeline_jobs import JobProcess, publish, rows
@@ -43,14 +45,21 @@ class Run:
     server: NatsServer
     place: Path
     stop: threading.Event = field(default_factory=threading.Event)
-    totals: Totals = field(default_factory=Totals)
+    totals: Totals = field(default_factory=lambda: Totals(BUS_BY_SCHEME["nats"]))
     said: io.StringIO = field(default_factory=io.StringIO)
 
     def __call__(self, *, retries: int, available_now: bool = True) -> None:
         options = {"servers": self.server.url, "stream": "S"}
         job = BronzeJob(BUS_BY_SCHEME["nats"], options, Lake(str(self.place)), on_batch=self.totals.add)
-        pace = Pace(str(self.place / "checkpoint"), "100 milliseconds", available_now, retries)
-        keep_running(self.spark, job, pace, Watch(self.totals, Progress(self.said), self.stop))
+        start = partial(
+            job.start,
+            self.spark,
+            str(self.place / "checkpoint"),
+            trigger="100 milliseconds",
+            available_now=available_now,
+        )
+        watch = Watch(self.totals, Progress(self.said), self.stop)
+        keep_running(lambda: [start()], watch, retries=retries, bus=job.bus)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LONGEST_SECONDS

@@ -43,7 +43,7 @@ def test_every_problem_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.splitlines() == [
         f"bronze-pipeline silver: {problem}"
         for problem in (
-            "--from: there is no Delta table at nowhere.",
+            "--from: there is no table at nowhere.",
             "--checkpoint: is required where --to is a URL, in the form that Spark reads, such as s3a://.",
             f"--trigger: '0s' is no time. {TIMES}",
             f"--bars: 'soon' is no time. {TIMES}",
@@ -63,6 +63,30 @@ def test_another_table_than_bronze_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert main(["silver", "--from", place, "--to", str(tmp_path / "silver")]) == 2
     assert capsys.readouterr().err == (
         f"bronze-pipeline silver: --from: the table at {place} is no bronze table: it has no payload_case.\n"
+    )
+
+
+def test_plain_parquet_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze = Bronze(tmp_path, "parquet")
+    bronze.add(trade("r:0", "10", "1", 0))
+    place = str(tmp_path / "bronze")
+    assert main(["silver", "--from", place, "--to", str(tmp_path / "silver")]) == 2
+    assert capsys.readouterr().err == (
+        f"bronze-pipeline silver: --from: the table at {place} is plain Parquet, and only Delta tables can be"
+        " followed: read the bus with --format delta.\n"
+    )
+    assert not (tmp_path / "silver").exists()
+
+
+def test_places_that_cannot_be_written_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze = Bronze(tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    flags = ["--from", f"{bronze.lake.place}/bronze", "--to", f"{file}/silver", "--checkpoint", str(file)]
+    assert main(["silver", *flags]) == 2
+    assert capsys.readouterr().err == (
+        f"bronze-pipeline silver: --to: {file} is no folder.\n"
+        f"bronze-pipeline silver: --checkpoint: {file} is no folder.\n"
     )
 
 
@@ -118,27 +142,55 @@ def test_one_run_makes_all_tables(java: None, tmp_path: Path) -> None:
     assert stored(lake, "bars_1h", ["open", "close", "volume"]) == [(Decimal(10), Decimal(12), Decimal(3))]
 
 
+class Job:
+    """A run that goes on until it is stopped, with one trade stored."""
+
+    def __init__(self, folder: Path) -> None:
+        bronze = Bronze(folder / "bronze")
+        bronze.add(trade("r:0", "10", "1", 0))
+        flags = ["--from", bronze.url, "--to", str(folder / "silver"), "--trigger", "1s", "--book-depth", "0"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bronze_pipeline", "silver", *flags, "--bars", "", "--cores", "2"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.said = ""
+        assert self._process.stderr
+        while "records, batch 0: 1 trades" not in self.said:
+            line = self._process.stderr.readline()
+            assert line, self.said
+            self.said += line
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end; return exit status and output."""
+        output, rest = self._process.communicate(timeout=120)
+        self.said += rest
+        return self._process.returncode, output
+
+
 @pytest.mark.timeout(600)
-def test_ctrl_c_ends_a_run_that_goes_on(java: None, tmp_path: Path) -> None:
-    bronze = Bronze(tmp_path / "bronze")
-    bronze.add(trade("r:0", "10", "1", 0))
-    flags = ["--from", bronze.url, "--to", str(tmp_path / "silver"), "--trigger", "1s", "--book-depth", "0"]
-    job = subprocess.Popen(
-        [sys.executable, "-m", "bronze_pipeline", "silver", *flags, "--bars", "", "--cores", "2"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert job.stderr
-    said = ""
-    while "records, batch 0: 1 trades" not in said:
-        line = job.stderr.readline()
-        assert line, said
-        said += line
+def test_ctrl_c_ends_a_run_that_goes_on(tmp_path: Path) -> None:
+    job = Job(tmp_path)
     # As a terminal does: to Python, the JVM and the workers.
     os.killpg(job.pid, signal.SIGINT)
-    output, rest = job.communicate(timeout=120)
-    assert job.returncode == 0, said + rest
-    assert "Traceback" not in said + rest
+    status, output = job.end()
+    assert status == 0, job.said
+    assert "Traceback" not in job.said
+    assert json.loads(output)["rows"] == {"trades": 1}
+
+
+@pytest.mark.timeout(600)
+def test_the_end_of_java_is_told(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    (java,) = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    os.kill(int(java), signal.SIGKILL)
+    status, output = job.end()
+    assert status == 1, job.said
+    assert (
+        "bronze-pipeline silver: Spark's Java process has ended: it was killed, or had too little memory."
+        " Started again, the command goes on where it was.\n" in job.said
+    )
     assert json.loads(output)["rows"] == {"trades": 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,6 +9,7 @@ import pytest
 from bronze_pipeline.sources.base import OptionError
 from bronze_pipeline.sources.kafka import KafkaBus, connector_options
 from bronze_pipeline.sources.kafka_losses import losses
+from source_readers import flags
 
 BASE = {"brokers": "host:9092", "topics": "bronze"}
 
@@ -87,21 +87,17 @@ def test_wrong_options_are_named(options: dict[str, str], problem: str) -> None:
         KafkaBus().check({**BASE, **options})
 
 
-def flags(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    KafkaBus().add_flags(parser)
-    return parser.parse_args(arguments)
-
-
 def test_the_command_line_becomes_options() -> None:
-    given = flags("--kafka-properties-file", "/secret", "--kafka-jars", "/jars")
+    given = flags(KafkaBus(), "--kafka-properties-file", "/secret", "--kafka-jars", "/jars")
     assert KafkaBus().options(urlsplit("kafka://a,b:9093,[::1]/bronze,control"), given) == {
         "brokers": "a:9092,b:9093,[::1]:9092",
         "topics": "bronze,control",
         "propertiesFile": "/secret",
         "jars": "/jars",
     }
-    by_pattern = KafkaBus().options(urlsplit("kafka://a"), flags("--kafka-topic-pattern", r"bronze\..*"))
+    by_pattern = KafkaBus().options(
+        urlsplit("kafka://a"), flags(KafkaBus(), "--kafka-topic-pattern", r"bronze\..*")
+    )
     assert by_pattern == {"brokers": "a:9092", "pattern": r"bronze\..*"}
 
 
@@ -116,7 +112,7 @@ def test_the_command_line_becomes_options() -> None:
 )
 def test_a_wrong_command_line_is_named(url: str, arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(OptionError, match=problem) as caught:
-        KafkaBus().options(urlsplit(url), flags(*arguments))
+        KafkaBus().options(urlsplit(url), flags(KafkaBus(), *arguments))
     assert "secret" not in str(caught.value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 import uuid
@@ -12,19 +11,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from aws_servers import ACCESS_KEY, REGION, SECRET_KEY, Call, Refusal, aws_client, fault_proxy
+from aws_servers import REGION, Call, Refusal, aws_client, fault_proxy
 from bronze_pipeline.sources.base import DataLoss, OptionError
-from bronze_pipeline.sources.kinesis import KinesisBatchReader, KinesisBus, KinesisStreamReader, Shard, Stream
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from bronze_pipeline.sources.kinesis import KinesisBatchReader, KinesisBus, KinesisStreamReader
+from bronze_pipeline.sources.kinesis_stream import Shard, Stream
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from servers import Endpoint
+from source_readers import ALL, flags, rows, values
 
-ALL = ReadAllAvailable()
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+pytestmark = pytest.mark.usefixtures("aws_credentials")
 
 
 @pytest.fixture
@@ -58,19 +53,6 @@ def reader(server: Endpoint, stream: str, **more: str) -> KinesisStreamReader:
 def put(client: Any, stream: str, *values: str) -> list[str]:
     answers = [client.put_record(StreamName=stream, Data=each.encode(), PartitionKey=each) for each in values]
     return [answer["SequenceNumber"] for answer in answers]
-
-
-def rows(reader: Any, *offsets: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        row
-        for partition in reader.partitions(*offsets)
-        for batch in reader.read(partition)
-        for row in batch.to_pylist()
-    ]
-
-
-def values(found: list[dict[str, Any]]) -> list[str | None]:
-    return [row["value"].decode() if row["value"] is not None else None for row in found]
 
 
 @pytest.mark.servers
@@ -319,14 +301,8 @@ def test_wrong_options_are_named(given: dict[str, str], problem: str) -> None:
         Stream(given)
 
 
-def flags(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    KinesisBus().add_flags(parser)
-    return parser.parse_args(arguments)
-
-
 def test_the_command_line_becomes_options() -> None:
-    given = flags("--kinesis-profile", "me", "--kinesis-endpoint-url", "http://localhost:1")
+    given = flags(KinesisBus(), "--kinesis-profile", "me", "--kinesis-endpoint-url", "http://localhost:1")
     assert KinesisBus().options(urlsplit("kinesis://Bronze?region=eu-west-1"), given) == {
         "stream": "Bronze",
         "region": "eu-west-1",
@@ -338,4 +314,4 @@ def test_the_command_line_becomes_options() -> None:
 @pytest.mark.parametrize("url", ["kinesis://", "kinesis://a/b", "kinesis://a?zone=b", "kinesis://key:x@a"])
 def test_a_wrong_url_is_refused(url: str) -> None:
     with pytest.raises(OptionError, match="--from: name the stream, as in kinesis://stream"):
-        KinesisBus().options(urlsplit(url), flags())
+        KinesisBus().options(urlsplit(url), flags(KinesisBus()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,12 +12,12 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from bronze_pipeline.sources.base import DataLoss, OptionError, Unreachable
-from bronze_pipeline.sources.redis import RedisBatchReader, RedisBus, RedisStreamReader, Streams
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from bronze_pipeline.sources.base import DataLoss, OptionError, Refused
+from bronze_pipeline.sources.redis import RedisBatchReader, RedisBus, RedisStreamReader
+from bronze_pipeline.sources.redis_streams import Streams
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from servers import Certificates, Endpoint, RedisCluster, RedisServer, tls_proxy
-
-ALL = ReadAllAvailable()
+from source_readers import ALL, flags, rows, rows_from_the_start, values
 
 
 @pytest.fixture
@@ -45,19 +44,6 @@ def add(client: Any, key: str, *values: str, at: int | None = None) -> list[str]
         fields = {"data": value.encode(), "eventId": "s:1", "payloadCase": "trade"}
         ids.append(client.xadd(key, fields, id=entry).decode())
     return ids
-
-
-def rows(reader: Any, *offsets: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        row
-        for partition in reader.partitions(*offsets)
-        for batch in reader.read(partition)
-        for row in batch.to_pylist()
-    ]
-
-
-def values(found: list[dict[str, Any]]) -> list[str | None]:
-    return [row["value"].decode() if row["value"] is not None else None for row in found]
 
 
 def losses(found: list[dict[str, Any]]) -> list[str]:
@@ -94,8 +80,7 @@ def test_the_envelope_is_found_by_its_field(redis_server: Endpoint, client: Any,
     client.xadd(key, {"eventId": "s:1", "data": "a"})
     client.xadd(key, {"other": "b"})
     stream = reader(redis_server, key)
-    start = stream.initialOffset()
-    assert values(rows(stream, start, stream.latestOffset(start, ALL))) == ["a", None]
+    assert values(rows_from_the_start(stream)) == ["a", None]
 
 
 @pytest.mark.servers
@@ -183,8 +168,7 @@ def test_where_a_new_checkpoint_begins(
 ) -> None:
     add(client, key, "a", "b", "c", at=1000)
     stream = reader(redis_server, key, start=position)
-    start = stream.initialOffset()
-    assert values(rows(stream, start, stream.latestOffset(start, ALL))) == list(expected)
+    assert values(rows_from_the_start(stream)) == list(expected)
 
 
 @pytest.mark.servers
@@ -251,8 +235,7 @@ def test_what_was_trimmed_before_the_job_began_is_no_loss(
     ids = add(client, key, *"abcd")
     client.xtrim(key, minid=ids[2], approximate=False)
     stream = reader(redis_server, key)
-    start = stream.initialOffset()
-    assert values(rows(stream, start, stream.latestOffset(start, ALL))) == ["c", "d"]
+    assert values(rows_from_the_start(stream)) == ["c", "d"]
 
 
 @pytest.mark.servers
@@ -345,24 +328,12 @@ async def test_user_password_and_tls(
 
         def read() -> list[str | None]:
             stream = RedisStreamReader(Streams(options))
-            start = stream.initialOffset()
-            return values(rows(stream, start, stream.latestOffset(start, ALL)))
+            return values(rows_from_the_start(stream))
 
         assert await asyncio.to_thread(read) == ["a"]
         options["tlsCaFile"] = str(certificates.other_ca_file)
-        with pytest.raises(Unreachable, match="certificate"):
+        with pytest.raises(Refused, match="certificate"):
             await asyncio.to_thread(read)
-
-
-@pytest.mark.servers
-def test_a_wrong_password_is_named(start_redis: Callable[..., RedisServer], tmp_path: Path) -> None:
-    server = start_redis("--requirepass", "correct-horse")
-    password = tmp_path / "password"
-    password.write_text("wrong-horse")
-    stream = reader(server, "bronze", passwordFile=str(password))
-    with pytest.raises(Unreachable, match=f"Redis at 127.0.0.1:{server.port}: ") as caught:
-        stream.initialOffset()
-    assert "horse" not in str(caught.value)
 
 
 @pytest.mark.servers
@@ -373,8 +344,7 @@ def test_a_cluster(start_redis_cluster: Callable[..., RedisCluster]) -> None:
         add(client, f"bronze:{place}", f"{place:02d}")
     client.close()
     stream = RedisStreamReader(Streams({"url": cluster.url, "keys": "bronze:*", "cluster": "true"}))
-    start = stream.initialOffset()
-    found = rows(stream, start, stream.latestOffset(start, ALL))
+    found = rows_from_the_start(stream)
     assert sorted(filter(None, values(found))) == [f"{place:02d}" for place in range(20)]
 
 
@@ -399,15 +369,11 @@ def test_wrong_options_are_named(options: dict[str, str], problem: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def flags(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    RedisBus().add_flags(parser)
-    return parser.parse_args(arguments)
-
-
 def test_the_command_line_becomes_options() -> None:
     url = urlsplit("rediss://host:7000/2?keys=bronze:*,control")
-    given = flags("--redis-username", "me", "--redis-password-file", "/secret", "--redis-tls-ca-file", "/ca")
+    given = flags(
+        RedisBus(), "--redis-username", "me", "--redis-password-file", "/secret", "--redis-tls-ca-file", "/ca"
+    )
     assert RedisBus().options(url, given) == {
         "url": "rediss://host:7000/2",
         "keys": "bronze:*,control",
@@ -428,7 +394,7 @@ def test_the_command_line_becomes_options() -> None:
 )
 def test_a_wrong_command_line_is_named(url: str, arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(OptionError, match=problem) as caught:
-        RedisBus().options(urlsplit(url), flags(*arguments))
+        RedisBus().options(urlsplit(url), flags(RedisBus(), *arguments))
     assert "secret" not in str(caught.value)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
@@ -190,6 +191,42 @@ def test_a_delta_table_with_other_columns_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(TableError, match=r"has other columns; these differ: book_change, .*event_id"):
         Lake(str(tmp_path / "lake")).events()
+
+
+def test_a_table_that_is_divided_otherwise_is_refused(lake: Lake) -> None:
+    add(lake.open("bronze", EVENTS, ("exchange",)), 0, events("a:1"))
+    with pytest.raises(TableError, match=r"is divided by exchange, but must be by date, exchange\.$"):
+        lake.events()
+
+
+def test_a_table_of_another_format_is_refused(lake: Lake) -> None:
+    lake.events()
+    (other,) = set(FORMATS) - {lake.format}
+    with pytest.raises(
+        TableError, match=rf"bronze has the format {lake.format}: give --format {lake.format}"
+    ):
+        Lake(lake.place, other).events()
+
+
+@pytest.mark.parametrize("place", ["/proc/lake", "odd://lake"])
+def test_a_place_where_no_table_can_be_is_named(place: str, lake: Lake) -> None:
+    with pytest.raises(TableError, match=rf"^cannot open the .*table at .*{place}/bronze: .*[^\n]$"):
+        Lake(place, lake.format).events()
+
+
+def test_readers_can_filter_any_column_of_a_delta_table(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    add(lake.events(), 0, events("a:1", "a:2"))
+    add(lake.events(), 1, events("odd", None))
+    rows = deltalake.DeltaTable(lake.table_url("bronze")).to_pyarrow_dataset()
+    for wanted, expected in (
+        (pc.field("event_id") == "a:2", ["a:2"]),
+        (pc.field("position") == 1, ["a:1"]),
+        (pc.field("position").is_null(), ["odd", None]),
+        (pc.field("level").is_null(), ["a:1", "a:2", "odd", None]),
+    ):
+        found = rows.to_table(["event_id"], filter=wanted)["event_id"].to_pylist()
+        assert sorted(found, key=lambda each: (each is None, each)) == expected
 
 
 def test_parquet_files_of_a_killed_attempt_go_when_the_batch_comes_again(tmp_path: Path) -> None:

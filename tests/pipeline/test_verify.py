@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from bronze_pipeline.cli import main
+from bronze_pipeline.files import FileWriter
+from bronze_pipeline.lake import FORMATS, Lake
 from bronze_pipeline.positions import Report, StreamReport, examine
 from silver_frames import Bronze, change, trade
+
+OTHER = pa.schema([("date", pa.date32()), ("event_id", pa.string())])
 
 
 def trades(*ids: str | None) -> list[dict[str, Any]]:
@@ -24,6 +29,11 @@ def levels(*ids: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def bronze(tmp_path: Path) -> Bronze:
     return Bronze(tmp_path)
+
+
+def fails(place: Path, status: int, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--table", str(place)]) == status
+    assert capsys.readouterr().err.startswith(f"bronze-pipeline verify: {problem}")
 
 
 def verify(bronze: Bronze, *flags: str) -> int:
@@ -139,12 +149,46 @@ def test_many_gaps_are_shortened(bronze: Bronze, capsys: pytest.CaptureFixture[s
     [
         (["--messages", "x"], "--messages: 'x' is no whole number."),
         (["--messages", "5"], "--messages: name the --stream that has so many."),
-        ([], "--table: there is no Delta table at nowhere."),
+        ([], "--table: there is no table at nowhere."),
     ],
 )
 def test_wrong_flags(flags: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--table", "nowhere", *flags]) == 2
     assert capsys.readouterr().err == f"bronze-pipeline verify: {problem}\n"
+
+
+def test_a_plain_folder_of_parquet_is_read_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bronze = Bronze(tmp_path, "parquet")
+    bronze.add(*trades("r:0", "r:1"))
+    bronze.add(*trades("r:3"))
+    only = stream(bronze, capsys)
+    assert (only["messages"], only["missing"]) == (3, [[2, 2]])
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_another_table_than_bronze_is_refused(
+    format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Lake(str(tmp_path), format_).open("other", OTHER, ("date",))
+    writer = FileWriter(table.staging, OTHER, "part")
+    writer.write(pa.RecordBatch.from_pylist([{"date": date(2024, 1, 1), "event_id": "r:0"}], OTHER))
+    assert not table.has("tests", 0)
+    table.commit(writer.finish(), "tests", 0)
+    place = tmp_path / "other"
+    fails(place, 2, f"--table: the table at {place} is no bronze table: it has no payload_case.\n", capsys)
+
+
+def test_a_table_that_cannot_be_read_is_named(
+    bronze: Bronze, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bronze.add(*trades("r:0"))
+    place = tmp_path / "bronze"
+    (file,) = place.rglob("*.parquet")
+    file.write_bytes(b"no Parquet")
+    fails(place, 1, f"cannot read the table at {place}: Parquet magic bytes not found", capsys)
+    for entry in (place / "_delta_log").iterdir():
+        entry.write_text("no log")
+    fails(place, 2, f"--table: the table at {place} cannot be read: ", capsys)
 
 
 def test_positions_far_apart_and_out_of_order() -> None:

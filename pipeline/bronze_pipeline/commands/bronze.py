@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from bronze_sidecar.problems import did_you_mean, printable
 
 from bronze_pipeline.commands.base import Command, UsageError
+from bronze_pipeline.commands.places import unwritable
 from bronze_pipeline.lake import FORMATS, Lake
 from bronze_pipeline.sources import BUS_BY_SCHEME, BUSES, Bus
 from bronze_pipeline.sources.base import DEFAULT_MAX_RECORDS, DEFAULT_PARTITIONS, OptionError
@@ -92,6 +93,7 @@ class Plan:
     trigger: str
     available_now: bool
     retries: int
+    keep_raw: bool
     cores: int | None
 
 
@@ -120,6 +122,7 @@ def plan(flags: argparse.Namespace) -> Plan:
         problems.append(
             f"--trigger: '{printable(flags.trigger)}' is no time. It looks like 500ms, 30s or 5m."
         )
+    problems += unwritable(to=flags.to, checkpoint=flags.checkpoint)
     lake = Lake(flags.to, flags.format)
     checkpoint = flags.checkpoint or _default_checkpoint(lake, bus, options)
     if checkpoint is None:
@@ -141,19 +144,15 @@ def plan(flags: argparse.Namespace) -> Plan:
     words = f"{trigger[1]} {UNITS[trigger[2]]}"
     cores = int(flags.cores) if flags.cores else None
     return Plan(
-        bus, options, lake, checkpoint, words, flags.available_now, int(flags.retries), cores
+        bus, options, lake, checkpoint, words, flags.available_now, int(flags.retries), flags.keep_raw, cores
     )  # fmt: skip
 
 
 def run(flags: argparse.Namespace) -> int:
     chosen = plan(flags)
-    # A wrong command line, and --help, need not wait for these.
-    from bronze_pipeline.bronze import BronzeJob  # noqa: PLC0415
-    from bronze_pipeline.running import Pace, run_stream  # noqa: PLC0415
+    from bronze_pipeline.bronze_run import run_bronze  # noqa: PLC0415 - a wrong command line need not wait for Spark
 
-    job = BronzeJob(chosen.bus, chosen.options, chosen.lake, keep_raw=flags.keep_raw)
-    pace = Pace(chosen.checkpoint, chosen.trigger, chosen.available_now, retries=chosen.retries)
-    return run_stream(job, pace, cores=chosen.cores)
+    return run_bronze(chosen)
 
 
 def _is_number(text: str) -> bool:

@@ -14,6 +14,7 @@ from bronze_sidecar.problems import printable
 from bronze_pipeline.commands.base import Command, Failed, UsageError
 from bronze_pipeline.intervals import parse_interval
 from bronze_pipeline.lake import Lake
+from bronze_pipeline.tables import in_one_line
 
 TRADE_COLUMNS = ["event_ts", "price", "qty", "side"]
 BAR_COLUMNS = ["open_ts", "close_ts", "open", "high", "low", "close", "buy_volume", "sell_volume"]
@@ -61,10 +62,16 @@ def _rows(lake: Lake, name: str, columns: list[str], flags: argparse.Namespace) 
         table = deltalake.DeltaTable(lake.table_url(name))
     except deltalake.exceptions.TableNotFoundError as error:
         raise UsageError([f"--from: there is no table {name} at {flags.origin}."]) from error
-    # A merge leaves texts as views, which Arrow compares with nothing else.
-    exchange, symbol = (pc.field(each).cast(pa.string()) for each in ("exchange", "symbol"))
-    wanted = (exchange == flags.exchange) & (symbol == flags.symbol)
-    return table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted)
+    except (OSError, deltalake.exceptions.DeltaError) as error:
+        raise Failed(f"cannot read the table {name} at {flags.origin}: {in_one_line(error)}") from error
+    missing = [each for each in columns if each not in {field.name for field in table.schema().fields}]
+    if missing:
+        raise UsageError([f"--from: the table {name} at {flags.origin} has no column {missing[0]}."])
+    wanted = (pc.field("exchange") == flags.exchange) & (pc.field("symbol") == flags.symbol)
+    try:
+        return table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted)
+    except (OSError, ValueError) as error:
+        raise Failed(f"cannot read the table {name} at {flags.origin}: {in_one_line(error)}") from error
 
 
 CHART = Command("chart", "draw the trades and bars of one symbol", add_flags, run)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-import deltalake
 from bronze_sidecar.problems import printable
 
 from bronze_pipeline.commands.base import Command, UsageError
+from bronze_pipeline.commands.places import problem_with_bronze, unwritable
 from bronze_pipeline.intervals import Interval, parse_interval
 from bronze_pipeline.lake import Lake
-from bronze_pipeline.schema import EVENTS
+from bronze_pipeline.tables import format_of
 
 DEFAULT_BARS = "1m"
 DEFAULT_TRIGGER = "30s"
@@ -114,10 +114,15 @@ def plan(flags: argparse.Namespace) -> Plan:
         return lowest
 
     bronze = Lake(flags.origin).url
-    if not deltalake.DeltaTable.is_deltatable(bronze):
-        problems.append(f"--from: there is no Delta table at {flags.origin}.")
-    elif missing := _missing_columns(bronze):
-        problems.append(f"--from: the table at {flags.origin} is no bronze table: it has no {missing[0]}.")
+    problem = problem_with_bronze(flags.origin)
+    if problem is None and format_of(bronze) != "delta":
+        problem = (
+            f"the table at {flags.origin} is plain Parquet, and only Delta tables can be followed:"
+            " read the bus with --format delta."
+        )
+    if problem:
+        problems.append(f"--from: {problem}")
+    problems += unwritable(to=flags.to, checkpoint=flags.checkpoint)
     lake = Lake(flags.to)
     checkpoints = flags.checkpoint or (f"{lake.url}/_checkpoints" if lake.url.startswith("file://") else None)
     if checkpoints is None:
@@ -144,11 +149,6 @@ def plan(flags: argparse.Namespace) -> Plan:
         bronze, lake, checkpoints, trigger, flags.available_now, tuple(bars), watermark, depth, book_interval,
         max_records, cores,
     )  # fmt: skip
-
-
-def _missing_columns(table: str) -> list[str]:
-    there = {field.name for field in deltalake.DeltaTable(table).schema().fields}
-    return [name for name in EVENTS.names if name not in there]
 
 
 def run(flags: argparse.Namespace) -> int:

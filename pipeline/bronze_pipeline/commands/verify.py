@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bronze_pipeline.commands.base import Command, Failed, UsageError
+from bronze_pipeline.commands.places import problem_with_bronze
 from bronze_pipeline.files import Folder
 from bronze_pipeline.lake import Lake
 from bronze_pipeline.positions import Report, StreamReport, examine
+from bronze_pipeline.tables import format_of, in_one_line, noted_files
 
 SHOWN = 5
 
@@ -38,24 +40,27 @@ def run(flags: argparse.Namespace) -> int:
         raise UsageError([f"--messages: '{flags.messages}' is no whole number."])
     if flags.messages is not None and flags.stream is None:
         raise UsageError(["--messages: name the --stream that has so many."])
-    url = Lake(flags.table).url
+    problem = problem_with_bronze(flags.table)
+    if problem:
+        raise UsageError([f"--table: {problem}"])
+    expected = None if flags.messages is None else int(flags.messages)
     try:
-        paths = deltalake.DeltaTable(url).get_add_actions()
-    except deltalake.exceptions.TableNotFoundError as error:
-        raise UsageError([f"--table: there is no Delta table at {flags.table}."]) from error
-    except (OSError, deltalake.exceptions.DeltaError) as error:
-        raise Failed(f"cannot read the table at {flags.table}: {error}") from error
-    # The log writes paths as they stand in URLs.
-    reader = _Files(url, [unquote(path) for path in pa.table(paths)["path"].to_pylist()])
-    report = examine(reader, flags.stream, None if flags.messages is None else int(flags.messages))
+        report = examine(_Files(Lake(flags.table).url), flags.stream, expected)
+    except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
+        raise Failed(f"cannot read the table at {flags.table}: {in_one_line(error)}") from error
     print(_to_json(report) if flags.json else "\n".join(_lines(report)))
     return 0 if report.is_complete else 1
 
 
 class _Files:
-    def __init__(self, url: str, paths: list[str]) -> None:
+    def __init__(self, url: str) -> None:
         self._system, self._root = Folder(url, ()).open()
-        self._paths = paths
+        if format_of(url) == "delta":
+            paths = pa.table(deltalake.DeltaTable(url).get_add_actions())["path"].to_pylist()
+            # The log writes paths as they stand in URLs.
+            self._paths = [unquote(path) for path in paths]
+        else:
+            self._paths = [file.path for files in noted_files(url).values() for file in files]
 
     def __call__(self, columns: list[str]) -> Iterator[pa.Table]:
         for path in self._paths:

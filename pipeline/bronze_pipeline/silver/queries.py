@@ -66,6 +66,14 @@ class BatchReport:
     """None if the tables had it already."""
     seconds: float
 
+    def __str__(self) -> str:
+        head = f"{self.query}, batch {self.batch}: "
+        if self.outcome is None:
+            return head + "the tables have it already"
+        rows = ", ".join(f"{count} {name}" for name, count in self.outcome.rows.items()) or "nothing"
+        counts = f"{self.outcome.duplicates} duplicates, {self.outcome.faults} faults"
+        return f"{head}{rows}, {counts}, {self.seconds:.1f} s"
+
 
 @dataclass(frozen=True)
 class Start:

@@ -1,45 +1,84 @@
-"""A Delta table whose rows are replaced by key, each micro-batch once."""
+"""A Delta table whose rows are replaced by key, each micro-batch once.
+
+Files that hold one of the keys are written anew without it. Not by delta-rs' own merge: it stores texts as
+views, which Arrow compares with nothing else, so readers could not filter them; and to it no NULL is like
+another, so the bars of an exchange without a name would be there many times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bronze_pipeline.files import FileWriter, read_file
 from bronze_pipeline.lake import Lake
+from bronze_pipeline.tables import DeltaTable
+
+ROW = "row"
 
 
 class UpsertTable:
-    """A table with one row for each key; the key's first column is the partition's, a date."""
+    """A table with one row for each key; the key's first column is the partition's."""
 
     def __init__(self, lake: Lake, name: str, schema: pa.Schema, key: Sequence[str]) -> None:
-        lake.open(name, schema, (key[0],))
-        self._table = deltalake.DeltaTable(lake.table_url(name))
-        self._key = key
+        self._table = DeltaTable(lake.table_url(name), schema, (key[0],), name)
+        self._key = list(key)
 
     def has(self, job: str, batch: int) -> bool:
-        self._table.update_incremental()
-        version = self._table.transaction_version(job)
-        return version is not None and version >= batch
+        return self._table.has(job, batch)
 
     def put(self, rows: pa.Table, job: str, batch: int) -> None:
         """Add the rows, and replace those whose keys are there; all at once."""
-        date = self._key[0]
-        # The dates stand in the condition so that only their files are read.
-        dates = ", ".join(f"'{each}'" for each in pc.unique(rows[date]).to_pylist())
-        same = " AND ".join(f"there.{name} = new.{name}" for name in self._key)
-        properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(job, batch)])
-        (
-            self._table.merge(
-                rows,
-                f"there.{date} IN ({dates}) AND {same}",
-                source_alias="new",
-                target_alias="there",
-                commit_properties=properties,
-            )
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute()
+        writer = FileWriter(self._table.staging, self._table.schema, "part")
+        touched: list[str] = []
+        for path, partition in self._candidates(rows):
+            kept = self._kept(path, partition, rows)
+            if kept is None:
+                continue
+            touched.append(path)
+            for each in kept.to_batches():
+                writer.write(each)
+        for each in rows.to_batches():
+            writer.write(each)
+        self._table.commit(writer.finish(), job, batch, removed=touched)
+
+    def _candidates(self, rows: pa.Table) -> Iterator[tuple[str, pa.Scalar]]:
+        """Find the files that may hold one of the keys; give their paths and partitions."""
+        partition, *others = self._key
+        files = self._table.files()
+        known = files[f"partition.{partition}"].cast(rows[partition].type)
+        files = files.filter(pc.is_in(known, value_set=pc.unique(rows[partition])))
+        for name in others:
+            if f"min.{name}" not in files.schema.names or rows[name].null_count:
+                continue
+            span = pc.min_max(rows[name])
+            lowest, highest = (files[f"{end}.{name}"].cast(rows[name].type) for end in ("min", "max"))
+            overlaps = pc.and_(
+                pc.less_equal(lowest, span["max"]), pc.greater_equal(highest, span["min"])
+            ).fill_null(True)
+            files = files.filter(overlaps)
+        yield from zip(files["path"].to_pylist(), files[f"partition.{partition}"], strict=True)
+
+    def _kept(self, path: str, partition: pa.Scalar, rows: pa.Table) -> pa.Table | None:
+        """Return the rows of a file whose keys are not among the new ones; None if that is all of them."""
+        old = self._complete(read_file(self._table.folder, path, self._key[1:]), partition)
+        numbers = pa.array(range(len(old)), pa.int64())
+        keys = pa.concat_tables(
+            [
+                rows.select(self._key).append_column(ROW, pa.repeat(pa.scalar(-1), len(rows))),
+                old.select(self._key).append_column(ROW, numbers),
+            ]
         )
+        first = keys.group_by(self._key).aggregate([(ROW, "min")])[f"{ROW}_min"]
+        kept = first.filter(pc.greater_equal(first, 0)).sort()
+        if len(kept) == len(old):
+            return None
+        return self._complete(read_file(self._table.folder, path), partition).take(kept)
+
+    def _complete(self, stored: pa.Table, partition: pa.Scalar) -> pa.Table:
+        """Add the partition's column, and give all columns the types and the order of the table's."""
+        found = stored.append_column(self._key[0], pa.repeat(partition, len(stored)))
+        schema = pa.schema([field for field in self._table.schema if field.name in found.schema.names])
+        return found.select(schema.names).cast(schema)

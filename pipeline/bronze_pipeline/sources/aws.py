@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from bronze_sidecar.aws_codes import CREDENTIAL_CODES, DENIAL_CODES, MISSING_CODES
 from pyspark.sql.datasource import InputPartition
 
-from bronze_pipeline.sources.base import SourceOptions, Unreachable
+from bronze_pipeline.sources.base import Refused, SourceOptions, Unreachable
+from bronze_pipeline.sources.refusals import certificate_fault
 
 ACCESS_FLAGS = {
     "region": ("REGION", "AWS region; by default that of the AWS tools"),
@@ -58,6 +59,11 @@ def service(name: str, access: Access, calls_at_once: int = 1) -> Iterator[Any]:
     from botocore.config import Config  # noqa: PLC0415
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
+    def refuse_certificate(caught_exception: Exception | None = None, **_: Any) -> None:
+        # The library takes it for a broken connection, and would go on trying for a minute.
+        if caught_exception is not None and certificate_fault(caught_exception, f"--{name}"):
+            raise caught_exception
+
     settings = Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=ANSWER_SECONDS,
@@ -69,33 +75,45 @@ def service(name: str, access: Access, calls_at_once: int = 1) -> Iterator[Any]:
         client = session.client(
             name, endpoint_url=access.endpoint_url, verify=access.tls_ca_file, config=settings
         )
+        client.meta.events.register_first(f"needs-retry.{name}", refuse_certificate)
         try:
             yield client
         finally:
             client.close()
     except (BotoCoreError, ClientError) as error:
-        raise Unreachable(f"{name}: {error}") from error
+        raise meaning(error, name) from error
 
 
-def add_access_flags(parser: argparse.ArgumentParser, bus: str, title: str) -> argparse._ArgumentGroup:
-    group = parser.add_argument_group(title)
-    for name, (metavar, text) in ACCESS_FLAGS.items():
-        group.add_argument(f"--{bus}-{name.replace('_', '-')}", metavar=metavar, help=text)
-    return group
+def meaning(error: Exception, service_name: str) -> Refused | Unreachable:
+    """Return what a client's error means for the job."""
+    from botocore import exceptions  # noqa: PLC0415 - only where AWS is used
+
+    code = error_code(error)
+    if code in CREDENTIAL_CODES:
+        # What AWS writes about it may hold parts of the request.
+        return Refused(f"{service_name}: AWS refuses the credentials ({code}): check {_where(service_name)}.")
+    if code in DENIAL_CODES:
+        return Refused(f"{service_name}: the credentials do not permit what reading takes: {error}")
+    if code in MISSING_CODES:
+        return Refused(f"{service_name}: check the name in --from, and --{service_name}-region: {error}")
+    unusable = (
+        exceptions.NoCredentialsError,
+        exceptions.NoRegionError,
+        exceptions.PartialCredentialsError,
+        exceptions.ProfileNotFound,
+        exceptions.SSOError,
+    )
+    if isinstance(error, unusable):
+        return Refused(f"{service_name}: {error}: check {_where(service_name)}.")
+    fault = certificate_fault(error, f"--{service_name}")
+    return Refused(f"{service_name}: {fault}") if fault else Unreachable(f"{service_name}: {error}")
 
 
-def access_options(flags: argparse.Namespace, bus: str) -> dict[str, str]:
-    names = {
-        "region": "region",
-        "profile": "profile",
-        "endpoint_url": "endpointUrl",
-        "tls_ca_file": "tlsCaFile",
-    }
-    given = {option: getattr(flags, f"{bus}_{name}") for name, option in names.items()}
-    return {option: value for option, value in given.items() if value is not None}
+def _where(service_name: str) -> str:
+    return f"--{service_name}-region, --{service_name}-profile and the variables and files of the AWS tools"
 
 
 def error_code(error: Exception) -> str:
-    """Return the code that AWS gave an error."""
-    answer: Mapping[str, Any] = getattr(error, "response", {})
-    return str(answer.get("Error", {}).get("Code", ""))
+    """Return the code that AWS gave an error, without the name space that some services write before it."""
+    answer: Mapping[str, Any] = getattr(error, "response", None) or {}
+    return str(answer.get("Error", {}).get("Code", "")).rpartition(".")[2].rpartition("#")[2]

@@ -5,7 +5,8 @@ A source reads one bus. It is a module here with
 - a Python data source of Spark (`DataSource`), registered as `bronze.<bus>`, whose rows are
   `schema.ARRIVED`. Its options are strings and stand in Spark's plans: they hold names of files with
   secrets, never secrets;
-- a `Bus`, which tells the command line its flags, makes those options of them, and counts the lag;
+- a `Bus`, which tells the command line its flags (`flags.py`), makes those options of them, and counts the
+  lag;
 - one line in `sources/__init__.py`.
 
 Rules for the reader of a stream:
@@ -16,6 +17,8 @@ Rules for the reader of a stream:
   closes it, and yields Arrow batches of `ARRIVED` with at most `ROWS_IN_BATCH` rows.
 - Records that should be there and are not are never passed over in silence: `DataLoss` by default, a row
   with `loss` set where the operator chose to go on. Such rows end in the quarantine table.
+- What will not pass by itself, such as a wrong password, is `Refused`; all else is `Unreachable`, and tried
+  again.
 - The same offsets give the same rows again. A bus that cannot do that sets `Bus.repeats = False`; then the
   id of an event alone keeps it from being stored twice.
 """
@@ -63,7 +66,24 @@ class DataLoss(RuntimeError):  # noqa: N818 - named for what it says
 
 
 class Unreachable(RuntimeError):  # noqa: N818 - named for what it says
-    """The bus cannot be used; the text says why, and how to put it right if that is known."""
+    """The bus cannot be used now; the text says why, and how to put it right if that is known."""
+
+
+class Refused(RuntimeError):  # noqa: N818 - named for what it says
+    """The bus does not let us in, and will not until someone changes something; the text says what."""
+
+
+class BusSource(DataSource):
+    """A data source of ours; each adds its readers."""
+
+    NAME: ClassVar[str]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.NAME
+
+    def schema(self) -> str:
+        return SPARK_SCHEMA
 
 
 class Bus(ABC):
@@ -108,6 +128,10 @@ class Bus(ABC):
 
     def loss_in(self, error: str) -> str | None:  # noqa: ARG002 - for a source that is not ours
         """Return what is lost, if that is what an error of the source's own says."""
+        return None
+
+    def refusal_in(self, error: str) -> str | None:  # noqa: ARG002 - for a source that is not ours
+        """Return what has to be put right, if an error of the source's own says that the bus refuses us."""
         return None
 
     def watches(self, options: Mapping[str, str]) -> bool:  # noqa: ARG002 - for a source that is not ours
@@ -199,6 +223,21 @@ def most(limit: ReadLimit) -> int | None:
     if isinstance(limit, ReadMaxRows):
         return limit.max_rows
     raise OptionError(f"the limit {limit} is not supported; use maxRecordsPerBatch.")
+
+
+def check_stream(offset: Mapping[str, Any], name: str, created: str) -> None:
+    """Refuse to go on in another stream than that of an offset: its numbers mean other records."""
+    if offset["stream"] != name:
+        raise OptionError(
+            f"the checkpoint belongs to the stream '{offset['stream']}', not to '{name}'."
+            " Use another checkpoint."
+        )
+    if offset["created"] != created:
+        raise OptionError(
+            f"the stream {name} was created anew at {created}, after the checkpoint was made. What the old"
+            " one had left is lost. Use a new checkpoint to read the new one; events that the table has"
+            " already are not stored twice."
+        )
 
 
 def split(start: int, end: int, parts: int) -> list[tuple[int, int]]:

@@ -28,16 +28,28 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from bronze_pipeline.sources.base import Bus, OptionError, SourceOptions
+from bronze_pipeline.sources.flags import add_flags, given_options, with_port
 from bronze_pipeline.sources.kafka_losses import losses, planned
 
 NAME = "bronze.kafka"
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 DEFAULT_PORT = 9092
+FLAGS = {
+    "topic_pattern": ("REGEX", "topics by pattern, instead of names in the URL"),
+    "properties_file": ("FILE", "settings of Kafka's consumer: TLS, SASL and so on"),
+    "jars": ("FOLDER", f"jars of {PACKAGE}, where spark-submit does not bring it"),
+}
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 FILE_PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 # What the connector says, as Spark quotes it.
 DATA_LOSS = re.compile(
     r"Some data may have been lost\b.*?Reason:\s*(?P<reason>.+?)\.?\s*(?:SQLSTATE|===|\tat |$)", re.DOTALL
+)
+REFUSAL = re.compile(
+    r"org\.apache\.kafka\.common\.errors\."
+    r"(?P<kind>Sasl|Ssl|\w*Authorization|UnsupportedSaslMechanism|IllegalSaslState)\w*Exception:"
+    r"\s*(?P<reason>.+?)\.?\s*(?:SQLSTATE|$)",
+    re.MULTILINE,
 )
 COLUMNS = (
     "topic as destination",
@@ -58,19 +70,7 @@ class KafkaBus(Bus):
     subject = ("topics", "pattern")
 
     def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        group = parser.add_argument_group("Kafka")
-        group.add_argument(
-            "--kafka-topic-pattern", metavar="REGEX", help="topics by pattern, instead of names in the URL"
-        )
-        group.add_argument(
-            "--kafka-properties-file",
-            metavar="FILE",
-            help="settings of Kafka's consumer: TLS, SASL and so on",
-        )
-
-        group.add_argument(
-            "--kafka-jars", metavar="FOLDER", help=f"jars of {PACKAGE}, where spark-submit does not bring it"
-        )
+        add_flags(parser, self.name, "Kafka", FLAGS)
 
     def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
         topics, pattern = unquote(url.path.strip("/")), flags.kafka_topic_pattern
@@ -82,10 +82,9 @@ class KafkaBus(Bus):
             raise OptionError(
                 f"--from: name topics, as in {self.url_form}, or give --kafka-topic-pattern; one of the two."
             )
-        brokers = ",".join(_with_port(host) for host in url.netloc.split(",") if host)
+        brokers = ",".join(with_port(host, DEFAULT_PORT) for host in url.netloc.split(",") if host)
         chosen = {"topics": topics} if topics else {"pattern": pattern}
-        given = {"propertiesFile": flags.kafka_properties_file, "jars": flags.kafka_jars}
-        more = {name: value for name, value in given.items() if value is not None}
+        more = given_options(flags, self.name, ("properties_file", "jars"))
         return {"brokers": brokers, **chosen, **more}
 
     def check(self, options: Mapping[str, str]) -> None:
@@ -120,6 +119,13 @@ class KafkaBus(Bus):
         if found is None:
             return None
         return f"Kafka no longer has records that were not read: {' '.join(found['reason'].split())}"
+
+    def refusal_in(self, error: str) -> str | None:
+        found = REFUSAL.search(error)
+        if found is None:
+            return None
+        what = "its certificates" if found["kind"] == "Ssl" else "the user, its password and its rights"
+        return f"Kafka refuses us ({found['reason']}): check {what} in --kafka-properties-file."
 
     def watches(self, options: Mapping[str, str]) -> bool:
         return SourceOptions(NAME, options).goes_on_after_loss
@@ -206,7 +212,3 @@ def _names(lines: list[str]) -> list[str]:
             names.append(re.split(r"\s*[=:]\s*|\s+", text, maxsplit=1)[0])
         goes_on = text.endswith("\\") and (goes_on or text[:1] not in {"#", "!"})
     return names
-
-
-def _with_port(host: str) -> str:
-    return host if ":" in host.rpartition("]")[2] else f"{host}:{DEFAULT_PORT}"

@@ -12,168 +12,32 @@ so that one that was deleted and made anew is noticed. Any stream can be read; t
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import SplitResult
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.sources.base import (
-    SPARK_SCHEMA,
-    Bus,
-    DataLoss,
-    OptionError,
-    SourceOptions,
-    arrived,
-    loss,
-    most,
-    split,
-)
+from bronze_pipeline.sources.base import Bus, BusSource, OptionError, check_stream, most
+from bronze_pipeline.sources.flags import add_flags, given_options, require_both_or_neither, with_port
+from bronze_pipeline.sources.nats_stream import FLAGS, NAME, Range, State, Stream
 
-if TYPE_CHECKING:
-    from bronze_pipeline.sources.nats_wire import Access
-
-NAME = "bronze.nats"
 DEFAULT_PORT = 4222
-FILE_FLAGS = ("password_file", "token_file", "creds_file", "tls_ca_file", "tls_cert_file", "tls_key_file")
 
 
-@dataclass
-class Range(InputPartition):
-    """Sequence numbers for one task, the end excluded; `lost` says what was gone before."""
-
-    start: int
-    end: int
-    lost: str = ""
-
-
-@dataclass(frozen=True)
-class State:
-    """What a stream is and has."""
-
-    created: str
-    first: int
-    next: int
-
-
-class NatsSource(DataSource):
+class NatsSource(BusSource):
     """A JetStream stream, as a stream or as a batch of what it has now."""
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
-
-    def schema(self) -> str:
-        return SPARK_SCHEMA
+    NAME = NAME
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is ours
         return NatsBatchReader(Stream(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name
         return NatsStreamReader(Stream(self.options))
-
-
-class Stream:
-    """A stream with its options; it goes to the workers, so it holds plain values."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        options = SourceOptions(NAME, given)
-        self.name = options.required("stream")
-        self.max_records = options.max_records
-        self.partitions = options.partitions
-        self.goes_on_after_loss = options.goes_on_after_loss
-        self.start = options.start
-        if self.start not in {"earliest", "latest"} and not (self.start.isascii() and self.start.isdigit()):
-            raise OptionError(
-                f"{NAME}: 'start' is '{self.start}', but must be earliest, latest or a sequence number."
-            )
-        self._servers = tuple(part.strip() for part in options.required("servers").split(",") if part.strip())
-        self._texts = {name: options.text(_camel(name)) for name in ("user", *FILE_FLAGS)}
-        self._tls = options.choice("tls", ("false", "true")) == "true"
-
-    @property
-    def access(self) -> Access:
-        from bronze_pipeline.sources.nats_wire import Access  # noqa: PLC0415 - each process its own
-
-        return Access(self._servers, tls=self._tls, **self._texts)
-
-    def state(self) -> State:
-        """Ask the server."""
-        return asyncio.run(self._state())
-
-    async def _state(self) -> State:
-        from bronze_pipeline.sources.nats_wire import connect  # noqa: PLC0415 - each process its own
-
-        async with connect(self.access) as connection:
-            info = await connection.info(self.name)
-        state = info["state"]
-        # A stream that was emptied names the next sequence number as its first.
-        return State(info["created"], max(1, state["first_seq"]), state["last_seq"] + 1)
-
-    def first(self, state: State) -> int:
-        """Return where to begin without a checkpoint."""
-        if self.start == "earliest":
-            return state.first
-        return state.next if self.start == "latest" else int(self.start)
-
-    def ranges(self, start: int, end: int, first: int) -> list[Range]:
-        """Divide sequence numbers among tasks; `first` is the oldest that the stream still has."""
-        ranges = [Range(*edges) for edges in split(max(start, min(first, end)), end, self.partitions)]
-        if first > start:
-            gone = (
-                f"sequence numbers {start} to {min(first, end) - 1} are no longer in the stream {self.name}"
-            )
-            if not self.goes_on_after_loss:
-                raise DataLoss(gone)
-            ranges.insert(0, Range(start, start, gone))
-        return ranges
-
-    def read(self, part: Range) -> Iterator[pa.RecordBatch]:
-        """Read a range in a worker."""
-        if part.lost:
-            yield loss("", self.name, str(part.start), part.lost)
-            return
-        loop = asyncio.new_event_loop()
-        batches = self._read(part)
-        try:
-            while True:
-                batch = loop.run_until_complete(anext(batches, None))
-                if batch is None:
-                    return
-                yield batch
-        finally:
-            loop.run_until_complete(batches.aclose())
-            loop.close()
-
-    async def _read(self, part: Range) -> Any:
-        from bronze_pipeline.sources.nats_wire import connect  # noqa: PLC0415 - each process its own
-
-        expected = part.start
-        async with connect(self.access) as connection:
-            async for found in connection.messages(self.name, part.start, part.end):
-                inside = sum(1 for number in found.sequences if number < part.end)
-                numbers = found.sequences[:inside]
-                for gap in _gaps(expected, numbers):
-                    yield self._missing(*gap)
-                expected = numbers[-1] + 1 if numbers else expected
-                if numbers:
-                    texts = [str(number) for number in numbers]
-                    yield arrived(found.subjects[:inside], self.name, texts, found.values[:inside])
-                if inside < len(found.sequences):
-                    break
-        if expected < part.end:
-            yield self._missing(expected, part.end - 1)
-
-    def _missing(self, first: int, last: int) -> pa.RecordBatch:
-        what = f"sequence numbers {first} to {last} were deleted from the stream {self.name}"
-        if not self.goes_on_after_loss:
-            raise DataLoss(what)
-        return loss("", self.name, str(first), what)
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -223,19 +87,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"stream": self._stream.name, "created": state.created, "sequence": sequence}
 
     def _check(self, offset: dict[str, Any], state: State) -> None:
-        """Refuse to go on in another stream: its sequence numbers mean other messages."""
         name = self._stream.name
-        if offset["stream"] != name:
-            raise OptionError(
-                f"the checkpoint belongs to the stream '{offset['stream']}', not to '{name}'."
-                " Use another checkpoint."
-            )
-        if offset["created"] != state.created:
-            raise OptionError(
-                f"the stream {name} was created anew at {state.created}, after the checkpoint was made. What"
-                " the old one had left is lost. Use a new checkpoint to read the new one; events that the"
-                " table has already are not stored twice."
-            )
+        check_stream(offset, name, state.created)
         if offset["sequence"] > state.next:
             raise OptionError(
                 f"the checkpoint is at sequence number {offset['sequence']} of the stream {name}, which ends"
@@ -269,16 +122,7 @@ class NatsBus(Bus):
     subject = ("stream",)
 
     def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        group = parser.add_argument_group("NATS")
-        group.add_argument("--nats-user", metavar="NAME", help="user name")
-        group.add_argument("--nats-password-file", metavar="FILE", help="file with the user's password")
-        group.add_argument("--nats-token-file", metavar="FILE", help="file with a token, instead of a user")
-        group.add_argument("--nats-creds-file", metavar="FILE", help="credentials file with JWT and key")
-        group.add_argument(
-            "--nats-tls-ca-file", metavar="FILE", help="certificates to trust; use tls:// URLs"
-        )
-        group.add_argument("--nats-tls-cert-file", metavar="FILE", help="client certificate, for mutual TLS")
-        group.add_argument("--nats-tls-key-file", metavar="FILE", help="key of the client certificate")
+        add_flags(parser, self.name, "NATS", FLAGS)
 
     def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
         stream = url.path.strip("/")
@@ -288,33 +132,12 @@ class NatsBus(Bus):
             raise OptionError(
                 "--from: holds credentials. Give --nats-user and --nats-password-file, or a token."
             )
-        if (flags.nats_user is None) != (flags.nats_password_file is None):
-            raise OptionError("--nats-user and --nats-password-file: give both, or neither.")
-        if (flags.nats_tls_cert_file is None) != (flags.nats_tls_key_file is None):
-            raise OptionError("--nats-tls-cert-file and --nats-tls-key-file: give both, or neither.")
-        servers = ",".join(f"{url.scheme}://{_with_port(host)}" for host in url.netloc.split(",") if host)
-        given = {"user": flags.nats_user, **{name: getattr(flags, f"nats_{name}") for name in FILE_FLAGS}}
-        texts = {_camel(name): value for name, value in given.items() if value is not None}
+        require_both_or_neither(flags, self.name, "user", "password_file")
+        require_both_or_neither(flags, self.name, "tls_cert_file", "tls_key_file")
+        hosts = [with_port(host, DEFAULT_PORT) for host in url.netloc.split(",") if host]
+        servers = ",".join(f"{url.scheme}://{host}" for host in hosts)
         tls = {"tls": "true"} if url.scheme == "tls" else {}
-        return {"servers": servers, "stream": stream, **texts, **tls}
+        return {"servers": servers, "stream": stream, **given_options(flags, self.name, FLAGS), **tls}
 
     def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:
         return max(0, int(latest["sequence"]) - int(end["sequence"]))
-
-
-def _gaps(expected: int, numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    if not numbers or numbers[-1] - expected == len(numbers) - 1:
-        return
-    for number in numbers:
-        if number > expected:
-            yield expected, number - 1
-        expected = number + 1
-
-
-def _with_port(host: str) -> str:
-    return host if ":" in host.rpartition("]")[2] else f"{host}:{DEFAULT_PORT}"
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)

@@ -10,24 +10,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
-from bronze_pipeline.sources.base import BYTES_IN_BATCH, ROWS_IN_BATCH, Unreachable
+from bronze_pipeline.sources.base import BYTES_IN_BATCH, ROWS_IN_BATCH, Refused, Unreachable, read_secret
+from bronze_pipeline.sources.refusals import certificate_fault
 
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 30
 # The server forgets a consumer that was not asked for this long.
 IDLE_NANOSECONDS = 300 * 10**9
+# What a server says to a user whom it does not know, or no more.
+LOG_IN_REFUSED = re.compile(r"(?i)authorization violation|authentication (?:expired|revoked)")
+NOT_PERMITTED = re.compile(r"(?i)permissions violation")
 # Any name that the library, which counts from 1, does not use.
 SUBSCRIPTION = b"bronze"
 
@@ -84,6 +88,11 @@ class TakingTransport(TcpTransport):
             for_library = self.take(received)
             if for_library:
                 return for_library
+
+    def abort(self) -> None:
+        """Close at once; the library leaves a connection open that it could not log in by."""
+        if self._bare_io_writer is not None:
+            self._bare_io_writer.transport.abort()
 
     def expect(self, count: int, inbox: bytes) -> None:
         """Prepare for the answer to a request; each request has an inbox of its own."""
@@ -153,9 +162,11 @@ class TakingTransport(TcpTransport):
 class Connection:
     """A connection of the library for requests, and for reading a stream."""
 
-    def __init__(self, client: Client, transport: TakingTransport) -> None:
+    def __init__(self, client: Client, transport: TakingTransport, denial: asyncio.Future[str]) -> None:
         self._client = client
         self._transport = transport
+        self._denial = denial
+        """What the server does not permit, once it has said so; it does not say so in an answer."""
 
     async def info(self, stream: str) -> dict[str, Any]:
         """Return the stream's state, with its time of creation."""
@@ -182,7 +193,7 @@ class Connection:
                 yield delivery
         finally:
             # Where the server is gone it forgets the consumer by itself.
-            with contextlib.suppress(Unreachable, OSError, nats.errors.Error):
+            with contextlib.suppress(Unreachable, Refused, OSError, nats.errors.Error):
                 await self._send(b"UNSUB %b\r\n" % SUBSCRIPTION)
                 await self._ask(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", {})
 
@@ -213,11 +224,22 @@ class Connection:
     async def _delivery(self) -> Delivery:
         waiting = asyncio.ensure_future(self._transport.delivery())
         while not waiting.done():
-            await asyncio.wait([waiting], timeout=1)
+            await self._unless_denied(waiting, timeout=1)
             if self._client.is_closed and not waiting.done():
                 waiting.cancel()
                 raise Unreachable("the connection was lost while reading")
         return waiting.result()
+
+    async def _unless_denied(self, waiting: asyncio.Future[Any], timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Wait, but not for what the server does not permit."""
+        either: list[asyncio.Future[Any]] = [waiting, self._denial]
+        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if self._denial.done() and not waiting.done():
+            waiting.cancel()
+            raise Refused(
+                f"the NATS server does not permit what reading takes ({self._denial.result()}): give the user"
+                " these rights."
+            )
 
     async def _send(self, command: bytes) -> None:
         # What the library still has to send goes first.
@@ -227,10 +249,10 @@ class Connection:
 
     async def _ask(self, subject: str, request: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(request).encode() if request else b""
+        asking = asyncio.ensure_future(self._client.request(subject, body, timeout=ANSWER_SECONDS))
+        await self._unless_denied(asking)
         try:
-            answer: dict[str, Any] = json.loads(
-                (await self._client.request(subject, body, timeout=ANSWER_SECONDS)).data
-            )
+            answer: dict[str, Any] = json.loads(asking.result().data)
         except nats.errors.NoRespondersError:
             raise Unreachable("JetStream is not enabled on the server or for this account.") from None
         except (nats.errors.Error, TimeoutError) as error:
@@ -244,13 +266,18 @@ class Connection:
 @asynccontextmanager
 async def connect(access: Access) -> AsyncIterator[Connection]:
     """Connect and log in; close in the end, also when the server does not answer."""
+    password = read_secret("passwordFile", access.password_file)
+    token = read_secret("tokenFile", access.token_file)
     client, transport = Client(), TakingTransport()
     # The one place that reaches into the library: it takes a transport that is there.
     client._transport = transport  # noqa: SLF001
-    said: list[str] = []
+    said: list[Exception] = []
+    denial: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def note(error: Exception) -> None:
-        said.append(str(error))
+        said.append(error)
+        if NOT_PERMITTED.search(str(error)) and not denial.done():
+            denial.set_result(str(error).removeprefix("nats: "))
 
     try:
         async with asyncio.timeout(CONNECT_SECONDS * len(access.servers) + 1):
@@ -263,15 +290,16 @@ async def connect(access: Access) -> AsyncIterator[Connection]:
                 connect_timeout=CONNECT_SECONDS,
                 error_cb=note,
                 user=access.user,
-                password=_secret(access.password_file),
-                token=_secret(access.token_file),
+                password=password,
+                token=token,
                 user_credentials=access.creds_file,
                 tls=_tls(access),
             )
     except (OSError, nats.errors.Error, TimeoutError, ValueError, TypeError) as error:
+        transport.abort()
         raise _opening_error(access, error, said) from None
     try:
-        yield Connection(client, transport)
+        yield Connection(client, transport, denial)
     finally:
         try:
             async with asyncio.timeout(1):
@@ -280,17 +308,19 @@ async def connect(access: Access) -> AsyncIterator[Connection]:
             pass
 
 
-def _opening_error(access: Access, error: Exception, said: list[str]) -> Unreachable:
-    reason = str(error) or (said[-1] if said else type(error).__name__)
-    if "authorization" in f"{reason} {said}".lower():
-        return Unreachable(
-            "the NATS server refuses the log-in: check user and password, token, or credentials."
+def _opening_error(access: Access, error: Exception, said: list[Exception]) -> Refused | Unreachable:
+    errors = [error, *said]
+    if any(LOG_IN_REFUSED.search(str(each)) for each in errors):
+        return Refused(
+            "the NATS server refuses the log-in: check --nats-user and --nats-password-file,"
+            " --nats-token-file, or --nats-creds-file."
         )
-    return Unreachable(f"cannot connect to {' or '.join(access.servers)}: {reason}")
-
-
-def _secret(path: str | None) -> str | None:
-    return Path(path).read_text().strip() if path else None
+    where = " or ".join(access.servers)
+    fault = next(filter(None, (certificate_fault(each, "--nats") for each in errors)), None)
+    if fault is not None:
+        return Refused(f"{where}: {fault}")
+    reason = str(error) or (str(said[-1]) if said else type(error).__name__)
+    return Unreachable(f"cannot connect to {where}: {reason}")
 
 
 def _tls(access: Access) -> ssl.SSLContext | None:

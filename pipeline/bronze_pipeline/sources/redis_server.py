@@ -11,9 +11,11 @@ from typing import Any
 
 import redis
 from redis.cluster import RedisCluster
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisClusterException
 
-from bronze_pipeline.sources.base import Unreachable, read_secret
+from bronze_pipeline.sources.base import Refused, Unreachable, read_secret
 from bronze_pipeline.sources.redis_positions import EntryId, StreamState
+from bronze_pipeline.sources.refusals import causes, certificate_fault
 
 DATA_FIELD = b"data"
 PAGE = 10_000
@@ -74,8 +76,20 @@ def connect(access: Access) -> Iterator[Server]:
             # Lists as they come: making dictionaries of fields would double the time.
             client.set_response_callback("XRANGE", lambda answer, **_: answer)
             yield Server(client, cluster=access.cluster)
-    except redis.RedisError as error:
-        raise Unreachable(f"{where}: {error}") from error
+    except (redis.RedisError, RedisClusterException) as error:
+        raise _meaning(error, where) from error
+
+
+def _meaning(error: Exception, where: str) -> Refused | Unreachable:
+    for each in causes(error):
+        if isinstance(each, AuthenticationError):
+            return Refused(
+                f"{where} refuses the log-in ({each}): check --redis-username and --redis-password-file."
+            )
+        if isinstance(each, NoPermissionError):
+            return Refused(f"{where} does not permit what reading takes: {each}.")
+    fault = certificate_fault(error, "--redis")
+    return Refused(f"{where}: {fault}") if fault is not None else Unreachable(f"{where}: {error}")
 
 
 class Server:

@@ -28,25 +28,26 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from bronze_pipeline.schema import ARRIVED
-from bronze_pipeline.sources.aws import Access, Carried, access_options, add_access_flags, service
-from bronze_pipeline.sources.base import (
-    ROWS_IN_BATCH,
-    SPARK_SCHEMA,
-    Bus,
-    OptionError,
-    SourceOptions,
-    most,
-)
+from bronze_pipeline.sources.aws import ACCESS_FLAGS, Access, Carried, service
+from bronze_pipeline.sources.base import ROWS_IN_BATCH, Bus, BusSource, OptionError, SourceOptions, most
+from bronze_pipeline.sources.flags import add_flags, given_options
 
 NAME = "bronze.sqs"
 FIFO = ".fifo"
 DEFAULT_VISIBILITY = 300
 LONGEST_VISIBILITY = 12 * 60 * 60
+FLAGS = {
+    **ACCESS_FLAGS,
+    "visibility_seconds": (
+        "N",
+        f"how long received messages are hidden; longer than a batch takes ({DEFAULT_VISIBILITY})",
+    ),
+}
 
 MOST_IN_CALL = 10
 CALLS_AT_ONCE = 16
@@ -62,15 +63,10 @@ LONGEST_RECEIVING_SECONDS = 20.0
 log = logging.getLogger(__name__)
 
 
-class SqsSource(DataSource):
+class SqsSource(BusSource):
     """A queue, as a stream."""
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
-
-    def schema(self) -> str:
-        return SPARK_SCHEMA
+    NAME = NAME
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
         return SqsStreamReader(Queue(self.options))
@@ -232,24 +228,15 @@ class SqsBus(Bus):
     repeats = False
 
     def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        group = add_access_flags(parser, self.name, "SQS")
-        group.add_argument(
-            "--sqs-visibility-seconds",
-            metavar="N",
-            help=f"how long received messages are hidden; longer than a batch takes ({DEFAULT_VISIBILITY})",
-        )
+        add_flags(parser, self.name, "SQS", FLAGS)
 
     def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
         query = parse_qs(url.query)
         if not url.netloc or set(query) - {"region"} or "@" in url.netloc:
             raise OptionError(f"--from: name the queue, as in {self.url_form}.")
         queue = f"https://{url.netloc}{url.path}" if url.path.strip("/") else url.netloc
-        options = {"queue": queue, **access_options(flags, self.name)}
-        if "region" in query:
-            options.setdefault("region", query["region"][0])
-        if flags.sqs_visibility_seconds is not None:
-            options["visibilitySeconds"] = flags.sqs_visibility_seconds
-        return options
+        region = {"region": query["region"][0]} if "region" in query else {}
+        return {"queue": queue, **region, **given_options(flags, self.name, FLAGS)}
 
     def settle(self, options: Mapping[str, str], receipts: Sequence[str]) -> None:
         """Delete messages that are stored."""

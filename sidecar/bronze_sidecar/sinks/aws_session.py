@@ -29,6 +29,7 @@ from botocore.exceptions import (
 )
 from botocore.loaders import Loader, create_loader
 
+from bronze_sidecar.aws_codes import CREDENTIAL_CODES, DENIAL_CODES, MISSING_CODES
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.payloads import PAYLOAD_CASES
 
@@ -49,27 +50,6 @@ UNUSABLE_CREDENTIALS = (
     TokenRetrievalError,
     UnauthorizedSSOTokenError,
 )
-# https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html and the same page of SQS, which
-# name some of these differently.
-CREDENTIAL_CODES = {
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "IncompleteSignature",
-    "InvalidAccessKeyId",
-    "InvalidClientTokenId",
-    "InvalidSignatureException",
-    "InvalidToken",
-    "MissingAuthenticationToken",
-    "MissingAuthenticationTokenException",
-    "NotAuthorized",
-    "OptInRequired",
-    "RequestExpired",
-    "RequestTimeTooSkewed",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-}
-DENIAL_CODES = {"AccessDenied", "AccessDeniedException", "KMSAccessDeniedException", "KmsAccessDenied"}
-MISSING_CODES = {"InvalidAddress", "NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"}
 REFUSAL_CODES = {
     "BatchRequestTooLong",
     "InvalidArgumentException",

@@ -1,0 +1,87 @@
+"""The command's part of the bronze job: what is counted, and shown of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from bronze_pipeline.bronze import BatchReport, BronzeJob
+from bronze_pipeline.commands.bronze import Plan
+from bronze_pipeline.running import Watch, keep_running, run
+from bronze_pipeline.sources.base import Bus
+
+RATE_WINDOW = 10
+
+
+@dataclass
+class Totals:
+    """What a run did so far."""
+
+    bus: Bus
+    batches: int = 0
+    events: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+    lag: int | None = None
+    """How many records the bus had more, when that was last known."""
+    began: float = field(default_factory=time.monotonic)
+    recent: deque[BatchReport] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
+
+    def add(self, report: BatchReport) -> None:
+        self.batches += 1
+        self.events += report.events
+        self.duplicates += report.duplicates
+        self.quarantined += report.quarantined
+        self.recent.append(report)
+
+    def look(self, query: StreamingQuery) -> None:
+        last = query.lastProgress
+        source = last.sources[0] if last and last.sources else None
+        self.lag = None
+        if source is not None and source.endOffset and source.latestOffset:
+            end, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
+            self.lag = self.bus.lag(end, latest) if end and latest else None
+
+    @property
+    def rate(self) -> float:
+        """Records a second while batches are written, of the last few."""
+        seconds = sum(each.seconds for each in self.recent)
+        return sum(each.events + each.duplicates for each in self.recent) / seconds if seconds else 0.0
+
+    def status(self) -> str:
+        parts = [f"batch {self.batches}", f"{self.events:,} events", f"{self.rate:,.0f}/s"]
+        if self.lag is not None:
+            parts.append(f"{self.lag:,} behind")
+        if self.duplicates:
+            parts.append(f"{self.duplicates:,} duplicates")
+        if self.quarantined:
+            parts.append(f"{self.quarantined:,} quarantined")
+        return " · ".join(parts)
+
+    def outcome(self) -> str:
+        return f"{self.events:,} events stored in {self.batches} batches"
+
+    def summary(self) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self.began, 3)
+        counts = {name: getattr(self, name) for name in ("batches", "events", "duplicates", "quarantined")}
+        return {**counts, "seconds": seconds}
+
+
+def run_bronze(plan: Plan) -> int:
+    """Run until all is done, a signal comes, or it fails; print a summary as JSON on stdout."""
+
+    def work(spark: SparkSession, watch: Watch) -> None:
+        job = BronzeJob(plan.bus, plan.options, plan.lake, keep_raw=plan.keep_raw, on_batch=watch.on_batch)
+
+        def start() -> list[StreamingQuery]:
+            return [job.start(spark, plan.checkpoint, trigger=plan.trigger, available_now=plan.available_now)]
+
+        keep_running(start, watch, retries=plan.retries, bus=plan.bus)
+
+    return run(work, Totals(plan.bus), cores=plan.cores, jars=plan.bus.jars(plan.options))

@@ -1,0 +1,44 @@
+"""Places of tables on the command line: what can be told of them before Spark starts."""
+
+from __future__ import annotations
+
+import deltalake
+import deltalake.exceptions
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bronze_pipeline.files import Folder
+from bronze_pipeline.lake import Lake
+from bronze_pipeline.schema import EVENTS
+from bronze_pipeline.tables import format_of, in_one_line, noted_files
+
+
+def unwritable(**places: str | None) -> list[str]:
+    """Return the problems of places to write to, by their flags."""
+    found = {flag: Lake(place).problem() for flag, place in places.items() if place}
+    return [f"--{flag}: {problem}" for flag, problem in found.items() if problem]
+
+
+def problem_with_bronze(place: str) -> str | None:
+    """Say why a place cannot be read as a bronze table."""
+    url = Lake(place).url
+    try:
+        found = format_of(url)
+        there = None if found is None else _columns(url, found)
+    except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
+        return f"the table at {place} cannot be read: {in_one_line(error)}"
+    if there is None:
+        return f"there is no table at {place}."
+    missing = [name for name in EVENTS.names if name not in there]
+    return f"the table at {place} is no bronze table: it has no {missing[0]}." if missing else None
+
+
+def _columns(url: str, kind: str) -> set[str]:
+    if kind == "delta":
+        return {field.name for field in deltalake.DeltaTable(url).schema().fields}
+    system, root = Folder(url, ()).open()
+    for files in noted_files(url).values():
+        for file in files:
+            schema: pa.Schema = pq.read_schema(f"{root}/{file.path}", filesystem=system)
+            return {*schema.names, *file.partition}
+    return set(EVENTS.names)

@@ -1,0 +1,269 @@
+"""Streams of Redis: which are read, from where to where, in which tasks, and reading them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from bronze_pipeline.sources.base import ROWS_IN_BATCH, DataLoss, OptionError, SourceOptions, arrived, loss
+from bronze_pipeline.sources.flags import TLS, option_name
+from bronze_pipeline.sources.redis_positions import (
+    NOTHING,
+    EntryId,
+    Position,
+    Positions,
+    StreamState,
+    entries_between,
+    missing,
+)
+
+if TYPE_CHECKING:
+    from bronze_pipeline.sources.redis_server import Server
+
+NAME = "bronze.redis"
+SCHEMES = ("redis", "rediss")
+DEFAULT_PORT = 6379
+FLAGS = {
+    "username": ("NAME", "user name, where the server has users"),
+    "password_file": ("FILE", "file with the password"),
+    **TLS,
+}
+PATTERN = re.compile(r"[*?\[]")
+# A stream's share of a micro-batch up to which its end is found by reading, exactly.
+EXACT = 10_000
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Entries of one stream for one task, from one that is there to the last; or what was lost."""
+
+    key: str
+    first: str
+    last: str
+    """With `(` before it, that entry is left out."""
+    lost: str = ""
+
+
+@dataclass
+class Pieces(InputPartition):
+    """What one task reads."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    weight: float = 0.0
+
+
+class Streams:
+    """The streams with their options; it goes to the workers, so it holds plain values."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        options = SourceOptions(NAME, given)
+        self.max_records = options.max_records
+        self.partitions = options.partitions
+        self.goes_on_after_loss = options.goes_on_after_loss
+        self.start = options.start
+        if self.start not in {"earliest", "latest"} and not re.fullmatch(r"\d{1,19}(-\d{1,19})?", self.start):
+            raise OptionError(
+                f"{NAME}: 'start' is '{self.start}', but must be earliest, latest or an entry id."
+            )
+        keys = [part.strip() for part in options.required("keys").split(",") if part.strip()]
+        self._patterns = [key for key in keys if PATTERN.search(key)]
+        self._names = [key for key in keys if not PATTERN.search(key)]
+        self._access = _access(options)
+
+    def connect(self) -> AbstractContextManager[Server]:
+        from bronze_pipeline.sources.redis_server import Access, connect  # noqa: PLC0415 - each process its own
+
+        return connect(Access(**self._access))
+
+    def states(self, server: Server, known: Sequence[str] = ()) -> dict[str, StreamState]:
+        """Return what the streams are that should be read, and those known before that still match."""
+        wanted = set(self._names)
+        for pattern in self._patterns:
+            wanted |= server.find(pattern)
+        return server.states(wanted | {key for key in known if self.wants(key)})
+
+    def wants(self, key: str) -> bool:
+        """Tell whether a stream that was read before is still asked for."""
+        return key in self._names or any(_matches(pattern, key) for pattern in self._patterns)
+
+    # -- positions
+
+    def initial(self, states: Mapping[str, StreamState]) -> dict[str, Position]:
+        """Return where to begin without a checkpoint."""
+        return {key: self._initial(state) for key, state in states.items()}
+
+    def _initial(self, state: StreamState) -> Position:
+        if self.start == "earliest":
+            return Position(NOTHING, state.removed)
+        if self.start == "latest":
+            return Position(state.last, state.added)
+        ms, number = EntryId.parse(self.start)
+        before = EntryId(ms, number - 1) if number else EntryId(max(0, ms - 1), (1 << 64) - 1)
+        return Position(NOTHING if ms == number == 0 else before, None)
+
+    def advance(
+        self,
+        server: Server,
+        start: Positions,
+        ends: Positions,
+        states: Mapping[str, StreamState],
+        limit: int | None,
+    ) -> dict[str, Position]:
+        """Return how far a micro-batch goes, if each stream is to be read to its end at most."""
+        behind = {key: entries_between(start[key], ends[key], states[key]) for key in ends}
+        left = sum(behind.values()) if limit is None else limit
+        reached: dict[str, Position] = {}
+        waiting = sorted((count, key) for key, count in behind.items())
+        for place, (count, key) in enumerate(waiting):
+            take = min(count, left // (len(waiting) - place))
+            left -= take
+            cut = self._cut(server, key, start[key], states[key], take) if take < count else None
+            reached[key] = cut if cut is not None and cut.id < ends[key].id else ends[key]
+        return reached
+
+    def _cut(
+        self, server: Server, key: str, start: Position, state: StreamState, count: int
+    ) -> Position | None:
+        """Return the position `count` entries on; None if there are not so many."""
+        if count == 0:
+            return start
+        if count > EXACT:
+            about = server.about_nth(key, start.id, count)
+            return Position(about, None) if about is not None else None
+        exact = server.nth(key, start.id, count)
+        if exact is None:
+            return None
+        trimmed = state.first is None or state.first > start.id
+        before = state.removed if trimmed else start.added
+        return Position(exact, None if before is None else before + count)
+
+    # -- planning
+
+    def plan(self, server: Server, start: Positions, end: Positions) -> list[InputPartition]:
+        """Divide what lies between two positions among tasks."""
+        changed = [key for key in start.keys() | end.keys() if start.get(key) != end.get(key)]
+        states = server.states(changed)
+        parts = [Pieces() for _ in range(self.partitions)]
+        for key in sorted(changed):
+            pieces, weight = self._pieces(server, key, start.get(key), end.get(key), states.get(key))
+            for piece in pieces:
+                lightest = min(parts, key=lambda part: part.weight)
+                lightest.pieces.append(piece)
+                lightest.weight += weight / len(pieces)
+        return [part for part in parts if part.pieces]
+
+    def _pieces(
+        self,
+        server: Server,
+        key: str,
+        start: Position | None,
+        end: Position | None,
+        state: StreamState | None,
+    ) -> tuple[list[Piece], float]:
+        """Return a stream's share, cut where it is large, and about how many entries that are."""
+        begin = start or Position(NOTHING, 0)
+        pieces: list[Piece] = []
+        lost = missing(key, begin, end, state)
+        if lost:
+            if not self.goes_on_after_loss:
+                raise DataLoss(lost)
+            pieces.append(Piece(key, str(begin.id), str(begin.id), lost))
+        if end is None or state is None:
+            return pieces, 0.0
+        after = begin.id if begin.id < end.id else NOTHING
+        first = server.firsts([(key, f"({after}", str(end.id))])[0]
+        if first is None:
+            return pieces, 0.0
+        count = None if begin.added is None or end.added is None else end.added - begin.added
+        if count is not None and count <= ROWS_IN_BATCH:
+            return [*pieces, Piece(key, str(first), str(end.id))], float(count)
+        # By time: entries have no other address.
+        span = end.id.ms - first.ms
+        times = [str(first.ms + span * number // self.partitions) for number in range(1, self.partitions)]
+        found = server.firsts([(key, time, str(end.id)) for time in times])
+        edges = sorted({first, *(edge for edge in found if edge is not None and edge > first)})
+        lasts = [f"({edge}" for edge in edges[1:]] + [str(end.id)]
+        cuts = [Piece(key, str(edge), last) for edge, last in zip(edges, lasts, strict=True)]
+        return [*pieces, *cuts], float(count if count is not None else self.max_records)
+
+    # -- reading, in a worker
+
+    def read(self, part: Pieces) -> Iterator[pa.RecordBatch]:
+        with self.connect() as server:
+            for piece in part.pieces:
+                if piece.lost:
+                    yield loss(piece.key, piece.key, piece.first, piece.lost)
+                else:
+                    yield from self._read(server, piece)
+
+    def _read(self, server: Server, piece: Piece) -> Iterator[pa.RecordBatch]:
+        from bronze_pipeline.sources.redis_server import PAGE, values  # noqa: PLC0415 - each process its own
+
+        expected, is_new = piece.first.encode(), True
+        while True:
+            # Each page begins with an entry that is known to be there, so that trimming is noticed.
+            page = server.entries(piece.key, expected.decode(), piece.last, PAGE)
+            if not page or page[0][0] != expected:
+                yield self._trimmed(piece, expected.decode())
+                is_new = True
+            fresh = page if is_new else page[1:]
+            if fresh:
+                positions = [entry[0].decode() for entry in fresh]
+                yield arrived([piece.key] * len(fresh), piece.key, positions, values(fresh))
+            if len(page) < PAGE:
+                return
+            expected, is_new = page[-1][0], False
+
+    def _trimmed(self, piece: Piece, expected: str) -> pa.RecordBatch:
+        what = f"entries of the stream {piece.key} from {expected} on were removed while they were read"
+        if not self.goes_on_after_loss:
+            raise DataLoss(what)
+        return loss(piece.key, piece.key, expected, what)
+
+
+# -- options
+
+
+def _access(options: SourceOptions) -> dict[str, Any]:
+    url = urlsplit(options.required("url"))
+    try:
+        host, port = url.hostname, url.port or DEFAULT_PORT
+    except ValueError as error:
+        raise OptionError(f"{NAME}: 'url' has no valid port.") from error
+    db = url.path.strip("/") or "0"
+    if "@" in url.netloc:
+        raise OptionError(f"{NAME}: 'url' holds credentials. Give 'username' and 'passwordFile'.")
+    if url.scheme not in SCHEMES or not host or not (db.isascii() and db.isdigit()):
+        raise OptionError(f"{NAME}: 'url' must look like redis://host:{DEFAULT_PORT}/0.")
+    cluster = options.choice("cluster", ("false", "true")) == "true"
+    if cluster and int(db):
+        raise OptionError(f"{NAME}: 'url' names the database {db}, but a cluster has only 0.")
+    texts = {name: options.text(option_name(name)) for name in FLAGS}
+    return {
+        "host": host,
+        "port": port,
+        "db": int(db),
+        "cluster": cluster,
+        "tls": url.scheme == "rediss",
+        **texts,
+    }
+
+
+def _matches(pattern: str, key: str) -> bool:
+    """Match as Redis does."""
+    return re.fullmatch(_expression(pattern), key, re.DOTALL) is not None
+
+
+def _expression(pattern: str) -> str:
+    parts = re.findall(r"\\.|\[\^?(?:\\.|[^\]])*\]|.", pattern, re.DOTALL)
+    plain = {"*": ".*", "?": "."}
+    return "".join(
+        part if part[0] in "[\\" and len(part) > 1 else plain.get(part, re.escape(part)) for part in parts
+    )
