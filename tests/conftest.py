@@ -25,6 +25,14 @@ def pytest_report_header() -> str:
     return "servers: " + ", ".join([*kinds, kafka_servers.kafka_description(), aws_servers.description()])
 
 
+# Of minutes each. They begin, so that no worker has one left when the others are done.
+LONGEST = {"test_demo.py", "test_kill.py", "test_submit.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 @pytest.fixture(scope="session")
 def node_driver() -> Iterator[clients.NodeDriver]:
     """Return the Node process that the tests of the Node client share."""

@@ -1,4 +1,4 @@
-"""The same commands under `spark-submit`, with executors in processes of their own as on a cluster."""
+"""The bronze job under `spark-submit`, with executors in processes of their own as on a cluster."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 
 import bronze_pipeline.__main__
-import deltalake
-import pyarrow as pa
 import pyspark
 import pytest
 from bronze_client.schema import NormalizedEvent
 from pipeline_jobs import publish, rows
+from quick_java import OPTIONS
 from servers import HOST, NatsServer
 
 pytestmark = pytest.mark.timeout(600)
@@ -38,11 +36,23 @@ def spark_home(tmp_path: Path) -> Path:
 
 def submit(home: Path, *arguments: str) -> dict[str, object]:
     """Run a command to its end, and return its summary."""
-    settings = ["--master", MASTER, "--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
+    settings = {
+        "spark.executor.extraJavaOptions": OPTIONS,
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+    }
+    flags = [f"--conf={name}={value}" for name, value in settings.items()]
     # On one machine, whatever its other networks are.
     environment = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [str(home / "bin" / "spark-submit"), *settings, bronze_pipeline.__main__.__file__, *arguments],
+        [
+            str(home / "bin" / "spark-submit"),
+            "--master",
+            MASTER,
+            *flags,
+            bronze_pipeline.__main__.__file__,
+            *arguments,
+        ],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -63,7 +73,7 @@ def trade(position: int) -> bytes:
     return event.SerializeToString()
 
 
-def test_bronze_and_silver_on_executors(
+def test_a_job_on_executors(
     java: None, spark_home: Path, start_nats: Callable[..., NatsServer], tmp_path: Path
 ) -> None:
     server = start_nats()
@@ -73,9 +83,3 @@ def test_bronze_and_silver_on_executors(
     summary = submit(spark_home, "bronze", "--from", f"{server.url}/S", *flags)
     assert (summary["events"], summary["duplicates"]) == (20, 0)
     assert [row["event_id"] for row in rows(lake)] == [f"r:{position}" for position in range(20)]
-
-    flags = ["--to", str(lake / "silver"), "--bars", "1m", "--available-now"]
-    summary = submit(spark_home, "silver", "--from", str(lake / "bronze"), *flags)
-    assert summary["rows"] == {"bars_1m": 1, "book_top": 0, "trades": 20}
-    (bar,) = pa.table(deltalake.DeltaTable(lake / "silver" / "bars_1m").to_pyarrow_table()).to_pylist()
-    assert (bar["open"], bar["high"], bar["volume"]) == (Decimal("0.5"), Decimal("19.5"), Decimal(40))
