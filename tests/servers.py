@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import itertools
 import os
 import random
 import shutil
@@ -23,6 +24,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Self
@@ -37,6 +39,9 @@ STOP_SECONDS = 10.0
 # Below the range that the kernel takes for outgoing connections: otherwise a client that tries to reach a
 # killed server could be given the server's own port, and meet itself.
 PORTS = range(20_000, 32_000)
+
+# Test processes run at once and start servers at once: each takes ports of a block that is its alone.
+BLOCK = 250
 
 # The server dies with the process that started it, however that ends. (`preexec_fn` would do it with less,
 # but is not safe where threads run.)
@@ -79,10 +84,12 @@ class NativeServer(ABC):
 
     scheme: ClassVar[str]
     port_is_taken: ClassVar[bytes] = b"ddress already in use"
+    # How many it listens on: its port, and those that follow.
+    port_count: ClassVar[int] = 1
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = free_port(self.port_count)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -112,7 +119,7 @@ class NativeServer(ABC):
             if started_before or self.port_is_taken not in self.log.read_bytes():
                 break
             self.log.unlink()
-            self.port = free_port()
+            self.port = free_port(self.port_count)
         self.stop()
         raise RuntimeError(f"{self.command()[0]} did not start:\n{self.log.read_text()}")
 
@@ -230,15 +237,55 @@ class NatsServer(NativeServer):
         return nats_answers(HOST, self.port)
 
 
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    while True:
-        port = random.SystemRandom().choice(PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+class PortBlock:
+    """Ports that no other test process takes; the first is held for as long as this process lives."""
+
+    def __init__(self) -> None:
+        self._claim = socket.socket()
+        starts = list(PORTS[::BLOCK])
+        random.SystemRandom().shuffle(starts)
+        for start in starts:
             with contextlib.suppress(OSError):
-                probe.bind((HOST, port))
-                return port
+                self._claim.bind((HOST, start))
+                # Dealt in turn: the port of a server that was killed, and will be back, is not given away.
+                self._next = itertools.cycle(range(start + 1, start + BLOCK))
+                return
+        self._claim.close()
+        raise RuntimeError(f"every block of ports from {PORTS.start} to {PORTS.stop} is taken")
+
+    def free(self, count: int) -> int:
+        """Return the first of so many adjacent ports that nothing listens on."""
+        ports: list[int] = []
+        for port in itertools.islice(self._next, 2 * BLOCK):
+            ports = [*ports, port] if ports and port == ports[-1] + 1 else [port]
+            if not _can_be_bound(port):
+                ports = []
+            elif len(ports) == count:
+                return ports[0]
+        raise RuntimeError(f"no {count} adjacent ports of this process are free")
+
+    def release(self) -> None:
+        self._claim.close()
+
+
+@cache
+def _ports_of_this_process() -> PortBlock:
+    return PortBlock()
+
+
+def free_port(count: int = 1) -> int:
+    """Return a port that nothing listens on, nor on the ones after it, so many in all."""
+    return _ports_of_this_process().free(count)
+
+
+def _can_be_bound(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def redis_answers(host: str, port: int) -> bool:

@@ -47,6 +47,7 @@ class MachineServer(NativeServer):
     """A server in a process of its own; its WebSocket port is the next one."""
 
     scheme = "http"
+    port_count = 2
 
     def __init__(
         self,
@@ -223,6 +224,13 @@ class WebSocket:
 
     def __init__(self, port: int, route: str, options: Options) -> None:
         self._socket = socket.create_connection((HOST, port), timeout=60)
+        try:
+            self._shake_hands(route, options)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _shake_hands(self, route: str, options: Options) -> None:
         key = base64.b64encode(b"sixteen bytes ok").decode()
         self._socket.sendall(
             f"GET {path_of(route, options)} HTTP/1.1\r\nHost: {HOST}\r\nConnection: Upgrade\r\n"

@@ -172,6 +172,7 @@ class Job:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("java")
 def test_ctrl_c_ends_a_run_that_goes_on(tmp_path: Path) -> None:
     job = Job(tmp_path)
     # As a terminal does: to Python, the JVM and the workers.
@@ -183,6 +184,7 @@ def test_ctrl_c_ends_a_run_that_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("java")
 def test_the_end_of_java_is_told(tmp_path: Path) -> None:
     job = Job(tmp_path)
     (java,) = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
