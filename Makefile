@@ -21,6 +21,8 @@ SHIP_READY := .cache/ship-tools/.ready
 SOURCES := sidecar client/python pipeline tests tools
 # The project's own programs, then the Node that set-up installs where the system has none.
 export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
+# Compiled code is kept whatever the machine prefers: tests start hundreds of processes that import the same.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup check test test-fast fuzz generate lock release-schema demo bench bench-pipeline bench-hook clean
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
@@ -31,6 +32,12 @@ LONGEST = {"test_demo.py", "test_kill.py", "test_submit.py"}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests and everything that they import stay: no collection of garbage need look at them again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
