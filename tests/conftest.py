@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # Thousands of tests and everything that they import stay: no collection of garbage need look at them again.
+    # Thousands of tests, and what they import, stay: no collection of garbage need look at them again.
     gc.collect()
     gc.freeze()
 

@@ -7,7 +7,6 @@ overlaps with it, not from the size of the table. Events without an id are kept:
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bronze_pipeline.files import Folder, Written, delete_file, read_file, write_file
+from bronze_pipeline.files import Written, keep_rows, read_file
 from bronze_pipeline.repeats import first_of_each
 from bronze_pipeline.tables import Table, candidates
 
@@ -43,12 +42,7 @@ def distinct(table: Table, files: Sequence[Written]) -> Distinct:
         keep = fresh if keep is None else pc.and_(keep, fresh)
     if keep is None:
         return Distinct(files, 0)
-    kept: list[Written] = []
-    start = 0
-    for file in files:
-        mask = keep.slice(start, file.rows)
-        start += file.rows
-        kept += _filtered(table.staging, file, mask)
+    kept = keep_rows(table.staging, files, keep)
     return Distinct(kept, sum(file.rows for file in files) - sum(file.rows for file in kept))
 
 
@@ -62,34 +56,26 @@ def _known(table: Table, ids: pa.Table) -> pa.Array:
     ranges = ranges.rename_columns({"position_min": "lowest", "position_max": "highest"})
     odd = ids.filter(pc.and_(pc.is_null(ids["stream_id"]), pc.is_valid(ids["event_id"])))
     paths = candidates(table.index(), ranges, without_stream=len(odd) > 0)
-    if not paths:
-        return pa.array([], pa.string())
-    system, root = table.folder.open()
-    files = ds.dataset(
-        [f"{root}/{path}" for path in paths],
-        filesystem=system,
-        format="parquet",
-        schema=pa.schema([table.schema.field(name) for name in ID_COLUMNS]),
-    )
     wanted = None
     if not len(odd) and len(ranges):
         lowest, highest = pc.min(ranges["lowest"]).as_py(), pc.max(ranges["highest"]).as_py()
         wanted = (ds.field("position") >= lowest) & (ds.field("position") <= highest)
-    own = ids["event_id"].combine_chunks()
+    return values_there(table, paths, ids["event_id"], "event_id", wanted)
+
+
+def values_there(
+    table: Table, paths: Sequence[str], values: pa.ChunkedArray, column: str, where: ds.Expression | None
+) -> pa.Array:
+    """Return those of the values that a column has in some of the table's files, in the rows that matter."""
+    if not paths:
+        return pa.array([], pa.string())
+    system, root = table.folder.open()
+    files = ds.dataset(
+        [f"{root}/{path}" for path in paths], filesystem=system, format="parquet", schema=table.schema
+    )
+    own = values.combine_chunks()
     found = [
-        batch["event_id"].filter(pc.is_in(batch["event_id"], value_set=own))
-        for batch in files.to_batches(columns=["event_id"], filter=wanted)
+        batch[column].filter(pc.is_in(batch[column], value_set=own, skip_nulls=True))
+        for batch in files.to_batches(columns=[column], filter=where)
     ]
     return pa.chunked_array(found, pa.string()).combine_chunks()
-
-
-def _filtered(folder: Folder, file: Written, keep: pa.Array) -> list[Written]:
-    kept = pc.sum(keep).as_py() or 0
-    if kept == file.rows:
-        return [file]
-    rows = read_file(folder, file.path).filter(keep) if kept else None
-    delete_file(folder, file.path)
-    if rows is None:
-        return []
-    path = f"{file.path.rpartition('/')[0]}/part-{uuid.uuid4().hex}.parquet"
-    return [write_file(folder, path, file.partition, rows)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
@@ -140,6 +140,28 @@ def read_file(folder: Folder, path: str, columns: list[str] | None = None) -> pa
 def delete_file(folder: Folder, path: str) -> None:
     system, root = folder.open()
     system.delete_file(f"{root}/{path}")
+
+
+def keep_rows(folder: Folder, files: Sequence[Written], keep: pa.Array) -> list[Written]:
+    """Write files anew without the rows, counted through all of them, that are not to be kept."""
+    kept: list[Written] = []
+    start = 0
+    for file in files:
+        kept += _filtered(folder, file, keep.slice(start, file.rows))
+        start += file.rows
+    return kept
+
+
+def _filtered(folder: Folder, file: Written, keep: pa.Array) -> list[Written]:
+    count = pc.sum(keep).as_py() or 0
+    if count == file.rows:
+        return [file]
+    rows = read_file(folder, file.path).filter(keep) if count else None
+    delete_file(folder, file.path)
+    if rows is None:
+        return []
+    path = f"{file.path.rpartition('/')[0]}/part-{uuid.uuid4().hex}.parquet"
+    return [write_file(folder, path, file.partition, rows)]
 
 
 def _divide(

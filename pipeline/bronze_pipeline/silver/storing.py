@@ -7,7 +7,6 @@ are kept.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,7 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 
-from bronze_pipeline.files import FileWriter, Folder, Written, delete_file, read_file, write_file
+from bronze_pipeline.duplicates import values_there
+from bronze_pipeline.files import FileWriter, Folder, Written, keep_rows, read_file
+from bronze_pipeline.repeats import first_of_each
 from bronze_pipeline.schema import TIMESTAMP
 from bronze_pipeline.silver.records import FAULTS
 from bronze_pipeline.tables import Table
@@ -119,42 +120,21 @@ def distinct(table: Table, files: Sequence[Written]) -> Stored:
     parts = [read_file(table.staging, file.path, ["dedupe_key", "event_ts"]) for file in files]
     new = pa.concat_tables(parts).combine_chunks()
     keys = new["dedupe_key"].combine_chunks()
-    keep = pc.or_(pc.is_null(keys), _is_first(keys))
+    keep = first_of_each(keys)
     known = _known(table, files, new)
     if len(known):
-        keep = pc.and_(keep, pc.invert(pc.is_in(keys, value_set=known)))
-    kept: list[Written] = []
-    start = 0
-    for file in files:
-        kept += _filtered(table.staging, file, keep.slice(start, file.rows))
-        start += file.rows
+        fresh = pc.invert(pc.is_in(keys, value_set=known))
+        keep = fresh if keep is None else pc.and_(keep, fresh)
+    kept = list(files) if keep is None else keep_rows(table.staging, files, keep)
     rows = sum(file.rows for file in kept)
     return Stored(rows, len(keys) - rows, kept)
-
-
-def _is_first(keys: pa.Array) -> pa.Array:
-    rows = pa.table({"key": keys, "row": pa.array(range(len(keys)), pa.int64())})
-    first = rows.group_by("key").aggregate([("row", "min")])["row_min"].combine_chunks()
-    return pc.is_in(rows["row"].combine_chunks(), value_set=first)
 
 
 def _known(table: Table, files: Sequence[Written], new: pa.Table) -> pa.Array:
     """Return those of the keys that the table has."""
     folders = {file.path.rpartition("/")[0] for file in files}
     paths = [path for path in table.index()["path"].to_pylist() if path.rpartition("/")[0] in folders]
-    if not paths:
-        return pa.array([], pa.string())
-    system, root = table.folder.open()
-    schema = pa.schema([table.schema.field(name) for name in ("dedupe_key", "event_ts")])
-    there = ds.dataset(
-        [f"{root}/{path}" for path in paths], filesystem=system, format="parquet", schema=schema
-    )
-    own = new["dedupe_key"].combine_chunks()
-    found = [
-        batch["dedupe_key"].filter(pc.is_in(batch["dedupe_key"], value_set=own, skip_nulls=True))
-        for batch in there.to_batches(columns=["dedupe_key"], filter=_near(new["event_ts"]))
-    ]
-    return pa.chunked_array(found, pa.string()).combine_chunks()
+    return values_there(table, paths, new["dedupe_key"], "dedupe_key", _near(new["event_ts"]))
 
 
 def _near(times: pa.ChunkedArray) -> ds.Expression | None:
@@ -166,15 +146,3 @@ def _near(times: pa.ChunkedArray) -> ds.Expression | None:
         pa.scalar(span["max"] + SAME_TIME, TIMESTAMP),
     )
     return (ds.field("event_ts") >= earliest) & (ds.field("event_ts") <= latest)
-
-
-def _filtered(folder: Folder, file: Written, keep: pa.Array) -> list[Written]:
-    kept = pc.sum(keep).as_py() or 0
-    if kept == file.rows:
-        return [file]
-    rows = read_file(folder, file.path).filter(keep) if kept else None
-    delete_file(folder, file.path)
-    if rows is None:
-        return []
-    path = f"{file.path.rpartition('/')[0]}/part-{uuid.uuid4().hex}.parquet"
-    return [write_file(folder, path, file.partition, rows)]
