@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,9 +39,15 @@ class HookBus:
     def wait_for(self, count: int) -> list[NormalizedEvent]:
         """Return the envelopes in the order of the bus when there are so many, and no more follow."""
         wait_until(lambda: asyncio.run(self._last()) - self._first + 1 >= count)
-        events = asyncio.run(self._read())
+        # One more than there should be would be there by then.
+        time.sleep(0.3)
+        events = self.read()
         assert len(events) == count, events[count:]
         return events
+
+    def read(self) -> list[NormalizedEvent]:
+        """Return the envelopes that are there, in the order of the bus."""
+        return asyncio.run(self._read())
 
     async def _last(self) -> int:
         client = await nats.connect(self._server.url)
@@ -50,21 +57,22 @@ class HookBus:
             await client.close()
 
     async def _read(self) -> list[NormalizedEvent]:
-        client = await nats.connect(self._server.url)
+        count = await self._last() - self._first + 1
         config = ConsumerConfig(
             ack_policy=AckPolicy.NONE,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=self._first,
         )
-        consumer = await client.jetstream().pull_subscribe("bronze.>", stream=STREAM, config=config)
-        events: list[NormalizedEvent] = []
-        # One more than there should be would be there by now.
-        with contextlib.suppress(TimeoutError):
-            while True:
-                messages = await consumer.fetch(1000, timeout=0.3)
+        client = await nats.connect(self._server.url)
+        try:
+            consumer = await client.jetstream().pull_subscribe("bronze.>", stream=STREAM, config=config)
+            events: list[NormalizedEvent] = []
+            while len(events) < count:
+                messages = await consumer.fetch(min(1000, count - len(events)), timeout=10)
                 events += [NormalizedEvent.FromString(message.data) for message in messages]
-        await client.close()
-        return events
+            return events
+        finally:
+            await client.close()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ come from there. A test that kills, freezes or configures a server starts a nati
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import http.client
 import itertools
@@ -270,7 +271,9 @@ class PortBlock:
 
 @cache
 def _ports_of_this_process() -> PortBlock:
-    return PortBlock()
+    block = PortBlock()
+    atexit.register(block.release)
+    return block
 
 
 def free_port(count: int = 1) -> int:

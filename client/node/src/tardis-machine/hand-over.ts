@@ -1,8 +1,6 @@
-/** The server's half: collects messages and hands them to the publishing thread in blocks, within bounds. */
-import { join } from 'node:path';
-import { MessageChannel, receiveMessageOnPort, Worker } from 'node:worker_threads';
-import { FLUSH, HELD_BYTES, HELD_EVENTS, newCounters, OVER, UNDER_WAY } from './counters.js';
-import type { FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './protocol.js';
+/** The server's half: collects messages and hands them to the publishing thread in blocks. */
+import type { FromPublisher, StreamDescription } from './protocol.js';
+import { PublishingThread, reasonOf } from './publishing-thread.js';
 import type { HookSettings } from './settings.js';
 import { say, type Warnings } from './warnings.js';
 
@@ -10,13 +8,16 @@ import { say, type Warnings } from './warnings.js';
 const BLOCK_EVENTS = 256;
 const BLOCK_CHARACTERS = 65_536;
 const BLOCK_MS = 5;
+// Before another thread is started; one that ends soon after its start gets a longer pause each time.
+const FIRST_PAUSE_MS = 1_000;
+const LONGEST_PAUSE_MS = 64_000;
+const SOON_MS = 60_000;
 
 export class HandOver {
-  private readonly counters = newCounters();
   private readonly waiting = new Set<Feed>();
-  private readonly news = new MessageChannel();
-  private worker: Worker | undefined;
-  private hasEnded = false;
+  private thread: PublishingThread | undefined;
+  private nextStartMs = 0;
+  private pauseMs = FIRST_PAUSE_MS;
   private timer: NodeJS.Timeout | undefined;
   private streams = 0;
 
@@ -24,9 +25,7 @@ export class HandOver {
     private readonly settings: HookSettings,
     private readonly source: string,
     private readonly warnings: Warnings,
-  ) {
-    this.news.port1.on('message', (message: FromPublisher) => warnings.hear(message)).unref();
-  }
+  ) {}
 
   /** Opens a stream; the sidecar hears of it with its first message. */
   open(description: StreamDescription): Feed {
@@ -36,22 +35,13 @@ export class HandOver {
 
   /** Events that were handed over and are not acknowledged. */
   get heldEvents(): number {
-    return Atomics.load(this.counters, HELD_EVENTS);
+    return this.thread?.heldEvents ?? 0;
   }
 
   /** Waits, and lets nothing else happen in this thread, until everything is acknowledged or the time is over. */
   flush(timeoutMs: number): void {
     this.handOverWaiting();
-    if (!this.worker || this.hasEnded) return;
-    Atomics.compareExchange(this.counters, FLUSH, OVER, UNDER_WAY);
-    this.post({ kind: 'flush' });
-    Atomics.wait(this.counters, FLUSH, UNDER_WAY, timeoutMs);
-    // Events would come too late: the process is about to end.
-    for (;;) {
-      const received = receiveMessageOnPort(this.news.port1) as { message: FromPublisher } | undefined;
-      if (!received) return;
-      this.warnings.hear(received.message);
-    }
+    this.thread?.flush(timeoutMs);
   }
 
   /** Sees to it that a feed's messages do not wait for long. */
@@ -60,37 +50,42 @@ export class HandOver {
     this.timer ??= setTimeout(() => this.handOverWaiting(), BLOCK_MS).unref();
   }
 
-  /** Makes a block and hands it over if there is room for it; returns whether there was. */
-  take(count: number, size: number, makeBlock: () => ToPublisher): boolean {
-    if (this.hasEnded) return false;
-    if (this.lacksRoom(count, size)) {
-      this.warnings.dropped(count);
-      return false;
-    }
-    Atomics.add(this.counters, HELD_EVENTS, count);
-    Atomics.add(this.counters, HELD_BYTES, size);
-    this.post(makeBlock());
-    return true;
+  /** Returns the thread that takes a block of so many events; counts them as dropped if there is none. */
+  takerOf(count: number, size: number): PublishingThread | undefined {
+    this.thread ??= this.startThread();
+    if (!this.thread) this.warnings.missed(count);
+    else if (this.thread.hold(count, size)) return this.thread;
+    else this.warnings.dropped(count);
+    return undefined;
   }
 
-  post(message: ToPublisher): void {
-    if (this.hasEnded) return;
+  hear(message: FromPublisher): void {
+    this.warnings.hear(message);
+  }
+
+  ended({ startedMs, heldEvents }: PublishingThread, reason: string): void {
+    this.thread = undefined;
+    if (performance.now() - startedMs > SOON_MS) this.pauseMs = FIRST_PAUSE_MS;
+    this.startLater(reason, heldEvents);
+  }
+
+  private startThread(): PublishingThread | undefined {
+    if (performance.now() < this.nextStartMs) return undefined;
     try {
-      this.worker ??= this.startWorker();
-      this.worker.postMessage(message);
+      return new PublishingThread(this.settings, this.source, this);
     } catch (error) {
-      this.giveUp(error);
+      this.startLater(reasonOf(error), 0);
+      return undefined;
     }
   }
 
-  private lacksRoom(count: number, size: number): boolean {
-    const { bufferEvents, bufferBytes } = this.settings;
-    const events = Atomics.load(this.counters, HELD_EVENTS);
-    // One block alone is never too much: it may be a single message.
-    return (
-      events > 0 &&
-      (events + count > bufferEvents || Atomics.load(this.counters, HELD_BYTES) + size > bufferBytes)
+  private startLater(reason: string, held: number): void {
+    say(
+      `publishing ended: ${reason}. ${held} messages were not acknowledged. ` +
+        `The server goes on; publishing starts again after ${this.pauseMs / 1_000} s.`,
     );
+    this.nextStartMs = performance.now() + this.pauseMs;
+    this.pauseMs = Math.min(2 * this.pauseMs, LONGEST_PAUSE_MS);
   }
 
   private handOverWaiting(): void {
@@ -100,34 +95,6 @@ export class HandOver {
     this.waiting.clear();
     for (const feed of feeds) feed.handOver();
   }
-
-  private startWorker(): Worker {
-    const { settings, source, counters } = this;
-    const task: PublishingTask = { settings, source, counters, news: this.news.port2 };
-    const worker = new Worker(join(__dirname, 'worker.js'), {
-      workerData: task,
-      transferList: [task.news],
-      // Without the environment no proxy that is meant for the exchanges comes between us and the sidecar.
-      env: {},
-      execArgv: [],
-    });
-    worker.on('error', (error: unknown) => this.giveUp(error));
-    // Comes after an error too; a thread that ends by itself has none.
-    worker.on('exit', (status) => this.giveUp(`its thread ended with status ${status}`));
-    worker.unref();
-    return worker;
-  }
-
-  /** There is nobody to publish; what comes from now on is not even counted. */
-  private giveUp(error: unknown): void {
-    if (this.hasEnded) return;
-    this.hasEnded = true;
-    const held = Atomics.exchange(this.counters, HELD_EVENTS, 0);
-    const reason = error instanceof Error ? error.message : String(error);
-    say(
-      `publishing ended: ${reason}. The server goes on without it; ${held} messages were not acknowledged.`,
-    );
-  }
 }
 
 /** The messages of one stream that were not handed over yet. */
@@ -135,8 +102,10 @@ export class Feed {
   private texts: string[] = [];
   private events = 0;
   private characters = 0;
-  private skipped = 0;
-  private isOpen = false;
+  /** How many came before those. */
+  private position = 0;
+  /** Who knows the stream. */
+  private thread: PublishingThread | undefined;
 
   constructor(
     private readonly owner: HandOver,
@@ -154,29 +123,23 @@ export class Feed {
   }
 
   handOver(): void {
-    const { events: count, texts } = this;
+    const { stream, description, texts, position, events: count } = this;
     if (!count) return;
     const size = this.characters + texts.length; // with a newline behind each
     this.texts = [];
     this.events = 0;
     this.characters = 0;
-    const isTaken = this.owner.take(count, size, () => {
-      this.openStream();
-      const text = texts.join('\n');
-      return { kind: 'block', stream: this.stream, skipped: this.skipped, count, size, text };
-    });
-    this.skipped = isTaken ? 0 : this.skipped + count;
+    this.position += count;
+    const thread = this.owner.takerOf(count, size);
+    if (!thread) return;
+    if (this.thread !== thread) thread.post({ kind: 'open', stream, description });
+    this.thread = thread;
+    thread.post({ kind: 'block', stream, position, count, size, text: texts.join('\n') });
   }
 
   end(): void {
     this.handOver();
-    if (this.isOpen) this.owner.post({ kind: 'end', stream: this.stream });
-    this.isOpen = false;
-  }
-
-  private openStream(): void {
-    if (this.isOpen) return;
-    this.isOpen = true;
-    this.owner.post({ kind: 'open', stream: this.stream, description: this.description });
+    this.thread?.post({ kind: 'end', stream: this.stream });
+    this.thread = undefined;
   }
 }

@@ -25,8 +25,8 @@ export interface PublishingTask {
 export interface Block {
   readonly kind: 'block';
   readonly stream: number;
-  /** Events before it that were dropped. */
-  readonly skipped: number;
+  /** How many events of the stream came before it; some of them may have been dropped. */
+  readonly position: number;
   readonly count: number;
   /** What it counts for in the bound; given back when the block is done. */
   readonly size: number;

@@ -17,6 +17,7 @@ export function say(text: string): void {
 /** Counts what is not published and says so, at most every ten seconds. */
 export class Warnings {
   private droppedNow = 0;
+  private missedNow = 0;
   private refusedNow = 0;
   private total = 0;
   private reason = '';
@@ -28,6 +29,12 @@ export class Warnings {
   /** There was no room for events. */
   dropped(count: number): void {
     this.droppedNow += count;
+    this.soon(count);
+  }
+
+  /** There was nobody to publish events. */
+  missed(count: number): void {
+    this.missedNow += count;
     this.soon(count);
   }
 
@@ -53,15 +60,21 @@ export class Warnings {
 
   /** Says now what was not said yet. */
   report(): void {
-    if (this.droppedNow + this.refusedNow === 0) return;
+    if (!this.hasSomething) return;
     const parts: string[] = [];
     if (this.droppedNow) parts.push(`${this.droppedNow} dropped because the buffer is full`);
+    if (this.missedNow) parts.push(`${this.missedNow} dropped before publishing started again`);
     if (this.refusedNow) parts.push(`${this.refusedNow} refused (the last one: ${this.reason})`);
     this.droppedNow = 0;
+    this.missedNow = 0;
     this.refusedNow = 0;
     say(
       `messages that are not published to ${this.address}: ${parts.join(', ')}; ${this.total} since the start.`,
     );
+  }
+
+  private get hasSomething(): boolean {
+    return this.droppedNow + this.missedNow + this.refusedNow > 0;
   }
 
   private soon(count: number): void {
@@ -69,7 +82,7 @@ export class Warnings {
     if (this.timer) return;
     this.report();
     this.timer = setInterval(() => {
-      if (this.droppedNow + this.refusedNow > 0) {
+      if (this.hasSomething) {
         this.report();
         return;
       }

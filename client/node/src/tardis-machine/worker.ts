@@ -22,6 +22,7 @@ class Stream {
   private readonly publisher: Publisher;
   private readonly blocks = new Queue<{ readonly count: number; readonly size: number }>();
   private events = 0;
+  private position = 0;
   private hasEnded = false;
 
   constructor(description: StreamDescription) {
@@ -48,8 +49,9 @@ class Stream {
     this.publisher.on('disconnect', (why) => tell({ kind: 'lost', reason: why }));
   }
 
-  add({ skipped, count, size, text }: Block): void {
-    if (skipped) this.publisher.skip(skipped);
+  add({ position, count, size, text }: Block): void {
+    if (position > this.position) this.publisher.skip(position - this.position);
+    this.position = position + count;
     if (!this.publish(text, count)) {
       release(count, size);
       return;
