@@ -12,7 +12,6 @@ checkpoint is a new job, whose batches count from 0 again.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import time
@@ -28,6 +27,7 @@ import pyarrow.fs
 from deltalake.transaction import AddAction, RemoveAction
 
 from bronze_pipeline.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
+from bronze_pipeline.notes import LOG, Commit, Notes
 
 INDEX = pa.schema(
     [
@@ -47,7 +47,6 @@ INDEX = pa.schema(
 # this property the first 32. On one of them that has no statistics, the filter would find no rows.
 INDEXED = "delta.dataSkippingStatsColumns"
 
-LOG = "_commits"
 STAGING = "_staging"
 
 
@@ -197,19 +196,20 @@ class ParquetTable:
         self._is_clean = False
         _require_format(url, "parquet")
         self._system, self._root = self.folder.open()
+        self._notes = Notes(url)
         try:
-            self._system.create_dir(f"{self._root}/{LOG}", recursive=True)
+            self._notes.create()
             self._system.create_dir(f"{self._root}/{STAGING}", recursive=True)
         except OSError as error:
             raise TableError(f"cannot open the Parquet table at {url}: {in_one_line(error)}") from error
-        self._commits = noted_files(url)
+        self._commits = self._notes.commits()
         for file in self._files():
             _require_partitions(url, list(file.partition), partition_columns)
 
     def has(self, job: str, batch: int) -> bool:
         if not self._is_clean:
             self._clean(job)
-        return self._note(job, batch) in self._commits
+        return any((each.job, each.batch) == (job, batch) for each in self._commits)
 
     def _clean(self, job: str) -> None:
         """Remove what an attempt left that was killed: staged files, and those in place without a note."""
@@ -236,7 +236,7 @@ class ParquetTable:
         return pa.Table.from_pylist(rows, INDEX)
 
     def _files(self) -> Iterator[Written]:
-        return itertools.chain.from_iterable(self._commits.values())
+        return (file for commit in self._commits for file in commit.files)
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
         moved = []
@@ -246,25 +246,10 @@ class ParquetTable:
             self._system.create_dir(f"{self._root}/{folder}", recursive=True)
             self._system.move(f"{self._root}/{STAGING}/{file.path}", f"{self._root}/{path}")
             moved.append(file.moved(path))
-        note = self._note(job, batch)
-        # Written under another name first: a note is there completely, or not at all.
-        with self._system.open_output_stream(f"{note}.new") as stream:
-            stream.write("\n".join(file.to_json() for file in moved).encode())
-        self._system.move(f"{note}.new", note)
-        self._commits[note] = moved
-
-    def _note(self, job: str, batch: int) -> str:
-        return f"{self._root}/{LOG}/{job}-{batch:010}.json"
-
-
-def noted_files(url: str) -> dict[str, list[Written]]:
-    """Return the files of a Parquet table by the notes of its commits."""
-    system, root = Folder(url, ()).open()
-    found = {}
-    for path in _paths(system, f"{root}/{LOG}", ".json"):
-        with system.open_input_stream(path) as stream:
-            found[path] = [Written.from_json(line) for line in stream.read().decode().splitlines()]
-    return found
+        number = self._commits[-1].number + 1 if self._commits else 0
+        commit = Commit(number, job, batch, moved)
+        self._notes.add(commit)
+        self._commits.append(commit)
 
 
 def _paths(system: pyarrow.fs.FileSystem, folder: str, ending: str) -> list[str]:

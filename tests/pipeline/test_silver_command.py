@@ -66,18 +66,6 @@ def test_another_table_than_bronze_is_refused(tmp_path: Path, capsys: pytest.Cap
     )
 
 
-def test_plain_parquet_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bronze = Bronze(tmp_path, "parquet")
-    bronze.add(trade("r:0", "10", "1", 0))
-    place = str(tmp_path / "bronze")
-    assert main(["silver", "--from", place, "--to", str(tmp_path / "silver")]) == 2
-    assert capsys.readouterr().err == (
-        f"bronze-pipeline silver: --from: the table at {place} is plain Parquet, and only Delta tables can be"
-        " followed: read the bus with --format delta.\n"
-    )
-    assert not (tmp_path / "silver").exists()
-
-
 def test_places_that_cannot_be_written_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bronze = Bronze(tmp_path)
     file = tmp_path / "file"

@@ -1,4 +1,4 @@
-"""Following a Delta table: which files come, and in which batch. No Spark session."""
+"""Following a table: which files come, and in which batch. No Spark session."""
 
 from __future__ import annotations
 
@@ -10,15 +10,26 @@ import deltalake
 import pyarrow as pa
 import pytest
 from bronze_pipeline.schema import EVENTS
-from bronze_pipeline.silver.follow import FILES, Added, DeltaStreamReader, ReadFiles
+from bronze_pipeline.silver.follow import FILES, ReadFiles, TableStreamReader
+from bronze_pipeline.silver.logs import Added
 from bronze_pipeline.sources.base import OptionError
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from silver_frames import Bronze, trade
 
 
+@pytest.fixture(params=["delta", "parquet"])
+def bronze(request: pytest.FixtureRequest, tmp_path: Path) -> Bronze:
+    return Bronze(tmp_path, request.param)
+
+
 @pytest.fixture
-def bronze(tmp_path: Path) -> Bronze:
+def delta(tmp_path: Path) -> Bronze:
     return Bronze(tmp_path)
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Bronze:
+    return Bronze(tmp_path, "parquet")
 
 
 def trades(bronze: Bronze, *ids: str) -> None:
@@ -36,10 +47,10 @@ def read(bronze: Bronze, files: list[Added]) -> list[str]:
 
 
 def follow(
-    bronze: Bronze, offset: dict[str, object], reader: DeltaStreamReader | None = None
+    bronze: Bronze, offset: dict[str, object], reader: TableStreamReader | None = None
 ) -> tuple[list[str], dict[str, object]]:
     """Read all that comes behind an offset."""
-    reader = reader or DeltaStreamReader(bronze.url, 500_000)
+    reader = reader or TableStreamReader(bronze.url, 500_000)
     end = reader.latestOffset(offset, ReadAllAvailable())
     files = [file for file in reader.partitions(offset, end) if isinstance(file, Added)]
     # Offsets are stored as JSON.
@@ -49,7 +60,7 @@ def follow(
 def test_it_begins_with_what_is_there_and_goes_on_with_commits(bronze: Bronze) -> None:
     trades(bronze, "r:0", "r:1")
     trades(bronze, "r:2")
-    start = DeltaStreamReader(bronze.url, 500_000).initialOffset()
+    start = TableStreamReader(bronze.url, 500_000).initialOffset()
     trades(bronze, "r:3")
     first, offset = follow(bronze, start)
     assert first == ["r:0", "r:1", "r:2", "r:3"]
@@ -58,44 +69,44 @@ def test_it_begins_with_what_is_there_and_goes_on_with_commits(bronze: Bronze) -
     assert follow(bronze, offset)[0] == ["r:4"]
 
 
-def test_compaction_is_no_news(bronze: Bronze) -> None:
-    trades(bronze, "r:0")
-    _, offset = follow(bronze, DeltaStreamReader(bronze.url, 500_000).initialOffset())
-    trades(bronze, "r:1")
-    trades(bronze, "r:2")
-    table = deltalake.DeltaTable(bronze.url)
+def test_compaction_is_no_news(delta: Bronze) -> None:
+    trades(delta, "r:0")
+    _, offset = follow(delta, TableStreamReader(delta.url, 500_000).initialOffset())
+    trades(delta, "r:1")
+    trades(delta, "r:2")
+    table = deltalake.DeltaTable(delta.url)
     assert table.optimize.compact()["numFilesRemoved"] == 3
-    trades(bronze, "r:3")
-    assert follow(bronze, offset)[0] == ["r:1", "r:2", "r:3"]
+    trades(delta, "r:3")
+    assert follow(delta, offset)[0] == ["r:1", "r:2", "r:3"]
 
 
-def test_a_new_checkpoint_reads_compacted_files(bronze: Bronze) -> None:
-    trades(bronze, "r:0")
-    trades(bronze, "r:1")
-    table = deltalake.DeltaTable(bronze.url)
+def test_a_new_checkpoint_reads_compacted_files(delta: Bronze) -> None:
+    trades(delta, "r:0")
+    trades(delta, "r:1")
+    table = deltalake.DeltaTable(delta.url)
     table.optimize.compact()
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
-    found, _ = follow(bronze, DeltaStreamReader(bronze.url, 500_000).initialOffset())
+    found, _ = follow(delta, TableStreamReader(delta.url, 500_000).initialOffset())
     assert sorted(found) == ["r:0", "r:1"]
 
 
-def test_files_that_vacuum_took_away_before_they_were_read_are_an_error(bronze: Bronze) -> None:
-    trades(bronze, "r:0")
-    _, offset = follow(bronze, DeltaStreamReader(bronze.url, 500_000).initialOffset())
-    trades(bronze, "r:1")
-    trades(bronze, "r:2")
-    table = deltalake.DeltaTable(bronze.url)
+def test_files_that_vacuum_took_away_before_they_were_read_are_an_error(delta: Bronze) -> None:
+    trades(delta, "r:0")
+    _, offset = follow(delta, TableStreamReader(delta.url, 500_000).initialOffset())
+    trades(delta, "r:1")
+    trades(delta, "r:2")
+    table = deltalake.DeltaTable(delta.url)
     table.optimize.compact()
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
     with pytest.raises(
         OptionError, match=r"the file .* is gone\. Use a new checkpoint; rows that the silver tables have"
     ):
-        follow(bronze, offset)
+        follow(delta, offset)
 
 
 def test_batches_are_bounded_and_commits_stay_whole(bronze: Bronze) -> None:
     trades(bronze, "r:0", "r:1", "r:2")
-    reader = DeltaStreamReader(bronze.url, 2)
+    reader = TableStreamReader(bronze.url, 2)
     offset = reader.initialOffset()
     trades(bronze, "r:3")
     trades(bronze, "r:4")
@@ -109,9 +120,22 @@ def test_batches_are_bounded_and_commits_stay_whole(bronze: Bronze) -> None:
     assert found == [["r:0", "r:1", "r:2"], ["r:3", "r:4"], ["r:5"], []]
 
 
+def test_it_begins_before_the_first_commit(bronze: Bronze) -> None:
+    start = TableStreamReader(bronze.url, 500_000).initialOffset()
+    assert follow(bronze, start) == ([], start)
+    trades(bronze, "r:0")
+    assert follow(bronze, start)[0] == ["r:0"]
+
+
+def test_files_that_are_there_come_in_the_order_of_their_events(bronze: Bronze) -> None:
+    for each in ("r:4", "r:2", "r:0"):
+        trades(bronze, each)
+    assert follow(bronze, TableStreamReader(bronze.url, 500_000).initialOffset())[0] == ["r:0", "r:2", "r:4"]
+
+
 def test_available_now_ends_where_the_table_ended(bronze: Bronze) -> None:
     trades(bronze, "r:0")
-    reader = DeltaStreamReader(bronze.url, 500_000)
+    reader = TableStreamReader(bronze.url, 500_000)
     start = reader.initialOffset()
     trades(bronze, "r:1")
     reader.prepareForTriggerAvailableNow()
@@ -120,21 +144,39 @@ def test_available_now_ends_where_the_table_ended(bronze: Bronze) -> None:
 
 
 def test_another_table_in_the_same_place_is_noticed(bronze: Bronze, tmp_path: Path) -> None:
-    offset = DeltaStreamReader(bronze.url, 1).initialOffset() | {"table": "another"}
+    offset = TableStreamReader(bronze.url, 1).initialOffset() | {"table": "another"}
     with pytest.raises(OptionError, match="was made anew after the checkpoint was"):
-        DeltaStreamReader(bronze.url, 1).latestOffset(offset, ReadMaxRows(1))
+        TableStreamReader(bronze.url, 1).latestOffset(offset, ReadMaxRows(1))
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=f"there is no Delta table at {re.escape(tmp_path.as_uri())}"):
-        DeltaStreamReader(tmp_path.as_uri(), 1).initialOffset()
+        TableStreamReader(tmp_path.as_uri(), 1).initialOffset()
 
 
-def test_a_commit_that_is_no_longer_in_the_log_is_an_error(bronze: Bronze) -> None:
-    offset = DeltaStreamReader(bronze.url, 1).initialOffset()
-    trades(bronze, "r:0")
-    Path(bronze.lake.place, "bronze", "_delta_log", f"{1:020}.json").unlink()
-    reader = DeltaStreamReader(bronze.url, 1)
+def test_a_commit_that_is_no_longer_in_the_log_is_an_error(delta: Bronze) -> None:
+    offset = TableStreamReader(delta.url, 1).initialOffset()
+    trades(delta, "r:0")
+    Path(delta.lake.place, "bronze", "_delta_log", f"{1:020}.json").unlink()
+    reader = TableStreamReader(delta.url, 1)
     end = offset | {"next": 2}
     with pytest.raises(OptionError, match=r"version 1 of the table .* is no longer in its log"):
         reader.partitions(offset, end)
+
+
+def test_a_commit_that_is_no_longer_noted_is_an_error(parquet: Bronze) -> None:
+    offset = TableStreamReader(parquet.url, 1).initialOffset()
+    trades(parquet, "r:0")
+    Path(parquet.lake.place, "bronze", "_commits", f"{0:010}.json").unlink()
+    with pytest.raises(
+        OptionError, match=r"commit 0 of the table .* is no longer noted\. Use a new checkpoint"
+    ):
+        TableStreamReader(parquet.url, 1).partitions(offset, offset | {"next": 1})
+
+
+def test_a_batch_that_is_not_noted_yet_is_not_read(parquet: Bronze) -> None:
+    start = TableStreamReader(parquet.url, 1).initialOffset()
+    trades(parquet, "r:0")
+    note = Path(parquet.lake.place, "bronze", "_commits", f"{0:010}.json")
+    note.rename(f"{note}.new")
+    assert follow(parquet, start) == ([], start)

@@ -25,10 +25,10 @@ pytestmark = pytest.mark.timeout(600)
 class Silver:
     """A bronze table, and the silver tables that are made of it."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, bronze_format: str = "delta") -> None:
         self.spark = spark
         self.folder = folder
-        self.bronze = Bronze(folder / "bronze")
+        self.bronze = Bronze(folder / "bronze", bronze_format)
         self.lake = Lake(str(folder / "silver"))
         self.schemas = {record.table: table_schema(spark, record) for record in RECORDS}
 
@@ -111,6 +111,24 @@ def test_records_are_stored_once_also_after_crashes(silver: Silver) -> None:
     assert again.outcome
     assert again.outcome.rows == {"book_changes": 2}
     check()
+
+
+def test_a_bronze_table_of_plain_parquet_is_followed_too(spark: SparkSession, tmp_path: Path) -> None:
+    silver = Silver(spark, tmp_path, "parquet")
+    silver.bronze.add(trade("r:0", "10", "1", 0), change("r:1.0", "BUY", "9", "1", snapshot=True))
+    silver.records()
+    silver.bronze.add(trade("r:2", "11", "1", 1), trade("r:0", "10", "1", 0))
+    (second,) = silver.records()
+    assert second.outcome
+    assert (second.outcome.rows, second.outcome.duplicates) == ({"trades": 1}, 1)
+    assert silver.rows("trades", "event_id", "exchange", "price") == [
+        ("r:0", "x", Decimal(10)),
+        ("r:2", "x", Decimal(11)),
+    ]
+    assert silver.rows("book_changes", "event_id") == [("r:1.0",)]
+    silver.forget_commit("records", 1)
+    (again,) = silver.records()
+    assert again.outcome is None
 
 
 def test_a_trade_that_another_stream_has_too_is_stored_once(silver: Silver) -> None:

@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 
 from bronze_pipeline.files import Folder
 from bronze_pipeline.lake import Lake
+from bronze_pipeline.notes import Notes
 from bronze_pipeline.schema import EVENTS
-from bronze_pipeline.tables import format_of, in_one_line, noted_files
+from bronze_pipeline.tables import format_of, in_one_line
 
 
 def unwritable(**places: str | None) -> list[str]:
@@ -37,8 +38,8 @@ def _columns(url: str, kind: str) -> set[str]:
     if kind == "delta":
         return {field.name for field in deltalake.DeltaTable(url).schema().fields}
     system, root = Folder(url, ()).open()
-    for files in noted_files(url).values():
-        for file in files:
+    for commit in Notes(url).commits():
+        for file in commit.files:
             schema: pa.Schema = pq.read_schema(f"{root}/{file.path}", filesystem=system)
             return {*schema.names, *file.partition}
     return set(EVENTS.names)

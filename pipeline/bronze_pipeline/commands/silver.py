@@ -11,7 +11,6 @@ from bronze_pipeline.commands.base import Command, UsageError
 from bronze_pipeline.commands.places import problem_with_bronze, unwritable
 from bronze_pipeline.intervals import Interval, parse_interval
 from bronze_pipeline.lake import Lake
-from bronze_pipeline.tables import format_of
 
 DEFAULT_BARS = "1m"
 DEFAULT_TRIGGER = "30s"
@@ -26,7 +25,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         dest="origin",
         metavar="PLACE",
         required=True,
-        help="the bronze table: a folder or URL such as lake/bronze, in Delta format",
+        help="the bronze table: a folder or URL such as lake/bronze",
     )
     parser.add_argument(
         "--to",
@@ -115,11 +114,6 @@ def plan(flags: argparse.Namespace) -> Plan:
 
     bronze = Lake(flags.origin).url
     problem = problem_with_bronze(flags.origin)
-    if problem is None and format_of(bronze) != "delta":
-        problem = (
-            f"the table at {flags.origin} is plain Parquet, and only Delta tables can be followed:"
-            " read the bus with --format delta."
-        )
     if problem:
         problems.append(f"--from: {problem}")
     problems += unwritable(to=flags.to, checkpoint=flags.checkpoint)

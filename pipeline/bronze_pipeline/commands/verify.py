@@ -18,8 +18,9 @@ from bronze_pipeline.commands.base import Command, Failed, UsageError
 from bronze_pipeline.commands.places import problem_with_bronze
 from bronze_pipeline.files import Folder
 from bronze_pipeline.lake import Lake
+from bronze_pipeline.notes import Notes
 from bronze_pipeline.positions import Report, StreamReport, examine
-from bronze_pipeline.tables import format_of, in_one_line, noted_files
+from bronze_pipeline.tables import format_of, in_one_line
 
 SHOWN = 5
 
@@ -60,7 +61,7 @@ class _Files:
             # The log writes paths as they stand in URLs.
             self._paths = [unquote(path) for path in paths]
         else:
-            self._paths = [file.path for files in noted_files(url).values() for file in files]
+            self._paths = [file.path for commit in Notes(url).commits() for file in commit.files]
 
     def __call__(self, columns: list[str]) -> Iterator[pa.Table]:
         for path in self._paths:

@@ -4,7 +4,7 @@
                             book_changes  -> book_stream.py -> book_top
                             …
 
-`follow.py` reads a Delta table as a stream of its files; `storing.py` and `upserts.py` write tables, each
-micro-batch once. `job.py` puts these together, and every arrow above is a streaming query with a
+`follow.py` reads a table as a stream of its files, as `logs.py` lists them; `storing.py` and `upserts.py`
+write tables, each micro-batch once. `job.py` puts these together, and every arrow above is a streaming query with a
 checkpoint of its own.
 """

@@ -1,10 +1,8 @@
-"""Follows a Delta table: `bronze.delta`, a data source of Spark whose rows are the files that were added.
+"""Follows a table: `bronze.table`, a data source of Spark whose rows are the files that were added.
 
 Rows are read from the files by `rows_of`, in the tasks and only the columns that are asked for. A new
-checkpoint begins with the files that the table has, the oldest first, and goes on with each commit.
-Commits are read from the table's log: files that compaction writes change no data and are passed over, and
-removed ones are no concern of an append-only table. A commit is never divided between micro-batches, so
-what bronze stored together stays together.
+checkpoint begins with the files that the table has, the oldest first, and goes on with each commit of the
+table's log. A commit is never divided between micro-batches, so what bronze stored together stays together.
 """
 
 from __future__ import annotations
@@ -13,10 +11,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 import deltalake
-import deltalake.exceptions
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -27,26 +23,16 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from bronze_pipeline.files import NULL_PARTITION, Folder
+from bronze_pipeline.silver.logs import NEW_CHECKPOINT, Added, DeltaLog, log_of
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, OptionError, SourceOptions, most
 
-NAME = "bronze.delta"
+NAME = "bronze.table"
 FILES = pa.schema([("path", pa.string()), ("partition", pa.string())])
 """A file, relative to the table's folder, and its partition's values as JSON."""
 
-NEW_CHECKPOINT = "Use a new checkpoint; rows that the silver tables have already are not stored twice."
 
-
-@dataclass(frozen=True)
-class Added(InputPartition):
-    """A file that was added to the table."""
-
-    path: str
-    partition: str
-    rows: int
-
-
-class DeltaSource(DataSource):
-    """`bronze.delta`, with the option `table` (a URL) and optionally `maxRecordsPerBatch`."""
+class TableSource(DataSource):
+    """`bronze.table`, with the option `table` (a URL) and optionally `maxRecordsPerBatch`."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,10 +43,10 @@ class DeltaSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's name
         options = SourceOptions(NAME, self.options)
-        return DeltaStreamReader(options.required("table"), options.max_records)
+        return TableStreamReader(options.required("table"), options.max_records)
 
 
-class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a table from a checkpoint on.
 
     An offset says which files of the `snapshot`, the version with which the checkpoint began, are read
@@ -68,7 +54,7 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, url: str, max_records: int) -> None:
-        self._log = Log(url)
+        self._log = log_of(url)
         self._max_records = max_records
         self._target: int | None = None
         self._snapshot: list[Added] | None = None
@@ -125,65 +111,9 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-class Log:
-    """The log of a Delta table."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._table: deltalake.DeltaTable | None = None
-
-    def version(self) -> int:
-        """Return the newest version."""
-        table = self._open()
-        table.update_incremental()
-        return table.version()
-
-    def table_id(self) -> str:
-        return str(self._open().metadata().id)
-
-    def snapshot(self, version: int) -> list[Added]:
-        """Return the files that the table had at a version, in the order in which their events happened."""
-        try:
-            actions = pa.table(deltalake.DeltaTable(self.url, version).get_add_actions())
-        except deltalake.exceptions.DeltaError as error:
-            raise OptionError(
-                f"version {version} of the table at {self.url} is gone. {NEW_CHECKPOINT}"
-            ) from error
-        return [_described(row) for row in sorted(actions.to_pylist(), key=_order)]
-
-    def added(self, version: int) -> list[Added]:
-        """Return the files that a version added."""
-        system, root = Folder(self.url, ()).open()
-        try:
-            with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as stream:
-                actions = [json.loads(line) for line in stream.read().splitlines() if line]
-        except FileNotFoundError as error:
-            raise OptionError(
-                f"version {version} of the table at {self.url} is no longer in its log. {NEW_CHECKPOINT}"
-            ) from error
-        adds = [each["add"] for each in actions if "add" in each]
-        return [
-            Added(unquote(add["path"]), json.dumps(add["partitionValues"]), _rows(add))
-            for add in adds
-            if add["dataChange"]
-        ]
-
-    def _open(self) -> deltalake.DeltaTable:
-        # Only when it is asked: the reader travels to the workers, and a table does not.
-        if self._table is None:
-            try:
-                self._table = deltalake.DeltaTable(self.url)
-            except deltalake.exceptions.TableNotFoundError as error:
-                raise OptionError(f"there is no Delta table at {self.url}.") from error
-        return self._table
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "_table": None}
-
-
 def table_frame(spark: SparkSession, url: str, columns: Sequence[str]) -> DataFrame:
-    """Return what a table has now, as an ordinary frame."""
-    log = Log(url)
+    """Return what a Delta table has now, as an ordinary frame."""
+    log = DeltaLog(url)
     schema = pa.schema(deltalake.DeltaTable(url).schema().to_arrow())
     files = [(file.path, file.partition) for file in log.snapshot(log.version())]
     listed = spark.createDataFrame(files, from_arrow_schema(FILES)).repartition(max(1, len(files)))
@@ -240,21 +170,3 @@ class ReadFiles:
 
 def _partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(None, kind) if text in (None, NULL_PARTITION) else pc.cast(pa.scalar(text), kind)
-
-
-def _rows(add: dict[str, Any]) -> int:
-    return int(json.loads(add["stats"] or "{}").get("numRecords", 0)) if "stats" in add else 0
-
-
-def _described(row: dict[str, Any]) -> Added:
-    partition = {
-        name: None if value is None else str(value) for name, value in (row["partition"] or {}).items()
-    }
-    return Added(unquote(row["path"]), json.dumps(partition), row["num_records"] or 0)
-
-
-def _order(row: dict[str, Any]) -> tuple[str, int, Any, str]:
-    # Positions of a stream grow with its dates, so that each stream is in order.
-    lowest = (row.get("min") or {}).get("position")
-    date = str((row["partition"] or {}).get("date"))
-    return date, -1 if lowest is None else lowest, row["modification_time"], row["path"]

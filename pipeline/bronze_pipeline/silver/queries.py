@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from bronze_pipeline.bronze import QUERY_ID
-from bronze_pipeline.silver.follow import NAME, DeltaSource
+from bronze_pipeline.silver.follow import NAME, TableSource
 
 # The interface that keeps the books needs this one; it also holds more bars than memory does.
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -89,7 +89,7 @@ class Start:
 def start(spark: SparkSession, query: Query, how: Start) -> StreamingQuery:
     """Start a query."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
-    spark.dataSource.register(DeltaSource)
+    spark.dataSource.register(TableSource)
     query.open(spark)
     options = {"table": query.source, "maxRecordsPerBatch": str(how.max_records)}
     files = spark.readStream.format(NAME).options(**options).load()

@@ -1,0 +1,83 @@
+"""The commits of a plain Parquet table, as it notes them beside its files.
+
+The notes are numbered from 0, so that a reader can tell what is new. The first line of one names the job and
+its batch; each other line describes a file.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyarrow.fs import FileSelector
+
+from bronze_pipeline.files import Folder, Written
+
+LOG = "_commits"
+ID = "table-id"
+NOTE = ".json"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The files of one batch."""
+
+    number: int
+    job: str
+    batch: int
+    files: Sequence[Written]
+
+
+class Notes:
+    """The notes of the table at a place."""
+
+    def __init__(self, url: str) -> None:
+        self._system, root = Folder(url, ()).open()
+        self._folder = f"{root}/{LOG}"
+
+    def create(self) -> None:
+        """Make the place of the notes, if there is none."""
+        self._system.create_dir(self._folder, recursive=True)
+        if not self._system.get_file_info(f"{self._folder}/{ID}").is_file:
+            self._write(ID, uuid.uuid4().hex)
+
+    def table_id(self) -> str:
+        """Return what tells this table from another one at the same place."""
+        return self._read(ID)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the commits, in their order."""
+        found = self._system.get_file_info(FileSelector(self._folder))
+        names = [file.base_name for file in found]
+        return sorted(int(name.removesuffix(NOTE)) for name in names if name.endswith(NOTE))
+
+    def commits(self) -> list[Commit]:
+        """Return the commits in their order."""
+        return [self.commit(number) for number in self.numbers()]
+
+    def commit(self, number: int) -> Commit:
+        """Return one commit; raise FileNotFoundError if there is none of that number."""
+        head, *lines = self._read(_name(number)).splitlines()
+        return Commit(number, **json.loads(head), files=[Written.from_json(line) for line in lines])
+
+    def add(self, commit: Commit) -> None:
+        """Note a commit; it is there completely, or not at all."""
+        head = json.dumps({"job": commit.job, "batch": commit.batch})
+        lines = [head, *(file.to_json() for file in commit.files)]
+        self._write(_name(commit.number), "\n".join(lines))
+
+    def _read(self, name: str) -> str:
+        with self._system.open_input_stream(f"{self._folder}/{name}") as stream:
+            return str(stream.read().decode())
+
+    def _write(self, name: str, text: str) -> None:
+        path = f"{self._folder}/{name}"
+        with self._system.open_output_stream(f"{path}.new") as stream:
+            stream.write(text.encode())
+        self._system.move(f"{path}.new", path)
+
+
+def _name(number: int) -> str:
+    return f"{number:010}{NOTE}"

@@ -1,0 +1,169 @@
+"""The logs of tables that are followed: which version added which files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import deltalake
+import deltalake.exceptions
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from bronze_pipeline.files import Folder, Written
+from bronze_pipeline.notes import Notes
+from bronze_pipeline.sources.base import OptionError
+from bronze_pipeline.tables import format_of
+
+NEW_CHECKPOINT = "Use a new checkpoint; rows that the silver tables have already are not stored twice."
+
+
+@dataclass(frozen=True)
+class Added(InputPartition):
+    """A file that was added to the table."""
+
+    path: str
+    partition: str
+    rows: int
+
+
+class Log(Protocol):
+    """The log of a table; it travels to the workers."""
+
+    url: str
+
+    def version(self) -> int:
+        """Return the newest version; -1 if nothing was committed yet."""
+
+    def table_id(self) -> str:
+        """Return what tells this table from another one at the same place."""
+
+    def snapshot(self, version: int) -> list[Added]:
+        """Return the files that the table had at a version, in the order in which their events happened."""
+
+    def added(self, version: int) -> list[Added]:
+        """Return the files that a version added."""
+
+
+def log_of(url: str) -> Log:
+    """Return the log of the table at a place, whatever its format."""
+    return ParquetLog(url) if format_of(url) == "parquet" else DeltaLog(url)
+
+
+class DeltaLog:
+    """The log of a Delta table.
+
+    Files that compaction writes change no data and are passed over, and removed ones are no concern of an
+    append-only table.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._table: deltalake.DeltaTable | None = None
+
+    def version(self) -> int:
+        table = self._open()
+        table.update_incremental()
+        return table.version()
+
+    def table_id(self) -> str:
+        return str(self._open().metadata().id)
+
+    def snapshot(self, version: int) -> list[Added]:
+        try:
+            actions = pa.table(deltalake.DeltaTable(self.url, version).get_add_actions())
+        except deltalake.exceptions.DeltaError as error:
+            raise OptionError(
+                f"version {version} of the table at {self.url} is gone. {NEW_CHECKPOINT}"
+            ) from error
+        return [_described(row) for row in sorted(actions.to_pylist(), key=_order)]
+
+    def added(self, version: int) -> list[Added]:
+        system, root = Folder(self.url, ()).open()
+        try:
+            with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as stream:
+                actions = [json.loads(line) for line in stream.read().splitlines() if line]
+        except FileNotFoundError as error:
+            raise OptionError(
+                f"version {version} of the table at {self.url} is no longer in its log. {NEW_CHECKPOINT}"
+            ) from error
+        adds = [each["add"] for each in actions if "add" in each]
+        return [
+            Added(unquote(add["path"]), json.dumps(add["partitionValues"]), _rows(add))
+            for add in adds
+            if add["dataChange"]
+        ]
+
+    def _open(self) -> deltalake.DeltaTable:
+        # Only when it is asked: the reader travels to the workers, and a table does not.
+        if self._table is None:
+            try:
+                self._table = deltalake.DeltaTable(self.url)
+            except deltalake.exceptions.TableNotFoundError as error:
+                raise OptionError(f"there is no Delta table at {self.url}.") from error
+        return self._table
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "_table": None}
+
+
+class ParquetLog:
+    """The notes of a plain Parquet table."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def version(self) -> int:
+        return max(Notes(self.url).numbers(), default=-1)
+
+    def table_id(self) -> str:
+        return Notes(self.url).table_id()
+
+    def snapshot(self, version: int) -> list[Added]:
+        files = [
+            (_place(file.partition, file.lowest, commit.number, file.path), file)
+            for commit in Notes(self.url).commits()
+            if commit.number <= version
+            for file in commit.files
+        ]
+        return [_noted(file) for _, file in sorted(files, key=lambda each: each[0])]
+
+    def added(self, version: int) -> list[Added]:
+        try:
+            commit = Notes(self.url).commit(version)
+        except FileNotFoundError as error:
+            raise OptionError(
+                f"commit {version} of the table at {self.url} is no longer noted. {NEW_CHECKPOINT}"
+            ) from error
+        return [_noted(file) for file in commit.files]
+
+
+def _noted(file: Written) -> Added:
+    return Added(file.path, json.dumps(dict(file.partition)), file.rows)
+
+
+def _rows(add: dict[str, Any]) -> int:
+    return int(json.loads(add["stats"] or "{}").get("numRecords", 0)) if "stats" in add else 0
+
+
+def _described(row: dict[str, Any]) -> Added:
+    partition = {
+        name: None if value is None else str(value) for name, value in (row["partition"] or {}).items()
+    }
+    return Added(unquote(row["path"]), json.dumps(partition), row["num_records"] or 0)
+
+
+def _order(row: dict[str, Any]) -> tuple[str, int, Any, str]:
+    return _place(row["partition"] or {}, row.get("min") or {}, row["modification_time"], row["path"])
+
+
+def _place(
+    partition: Mapping[str, Any], lowest: Mapping[str, Any], commit: Any, path: str
+) -> tuple[str, int, Any, str]:
+    """Return where a file comes among others."""
+    # Positions of a stream grow with its dates, so that each stream is in order.
+    position = lowest.get("position")
+    return str(partition.get("date")), -1 if position is None else position, commit, path
