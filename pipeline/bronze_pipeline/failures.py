@@ -19,7 +19,7 @@ AROUND = re.compile(
 )
 
 
-def our_error(text: str) -> str:
+def explain(text: str) -> str:
     """Return what went wrong: what an error of ours says, or a line about another, and then all of it."""
     found = LASTING_ERRORS.search(text) or PASSING_ERRORS.search(text)
     return found[1] if found else f"{_line_about(text)}\n{text}"

@@ -27,7 +27,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.chatter import without_chatter
 from bronze_pipeline.commands.base import Failed
-from bronze_pipeline.failures import lasting_error, our_error
+from bronze_pipeline.failures import lasting_error, explain
 from bronze_pipeline.session import open_session
 from bronze_pipeline.sources.base import Bus, OptionError, Refused
 from bronze_pipeline.tables import TableError
@@ -89,7 +89,7 @@ def run(
         work(session, Watch(totals, progress, stop))
     except PySparkException as error:
         if not stop.is_set():
-            raise Failed(our_error(str(error))) from error
+            raise Failed(explain(str(error))) from error
     except JAVA_IS_GONE as error:
         # Py4J would tell of each call that can no longer be made.
         logging.disable()
@@ -129,9 +129,9 @@ def keep_running(
             raise Failed(lasting) from error
         failures = 1 if failure.had_worked else failures + 1
         if failures > retries:
-            raise Failed(our_error(str(error))) from error
+            raise Failed(explain(str(error))) from error
         pause = min(2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
-        reason = our_error(str(error)).splitlines()[0]
+        reason = explain(str(error)).splitlines()[0]
         watch.progress.note(f"{reason}; starting again in {pause} s ({failures} of {retries})")
         watch.stop.wait(pause)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bronze_pipeline.failures import lasting_error, our_error
+from bronze_pipeline.failures import lasting_error, explain
 
 FAILED = "[STREAM_FAILED] Query [id = 9d87, runId = 981a] terminated with exception: "
 IN_BATCH = (
@@ -64,7 +64,7 @@ WHERE = (
     ],
 )
 def test_the_first_line_tells_what_was_raised_and_all_of_it_follows(text: str, line: str) -> None:
-    assert our_error(text) == f"{line}\n{text}"
+    assert explain(text) == f"{line}\n{text}"
     assert lasting_error(text) is None
 
 
@@ -76,7 +76,7 @@ def test_an_error_of_ours_says_all_in_a_line() -> None:
         "    yield Server(client)\n"
     )
     absent = f"{in_source}bronze_pipeline.sources.base.Unreachable: Redis at a:1: Connection refused.{WHERE}"
-    assert our_error(absent) == "Redis at a:1: Connection refused."
+    assert explain(absent) == "Redis at a:1: Connection refused."
     assert lasting_error(absent) is None
     refused = f"{in_source}bronze_pipeline.sources.base.Refused: Redis at a:1 refuses the log-in.{WHERE}"
-    assert our_error(refused) == lasting_error(refused) == "Redis at a:1 refuses the log-in."
+    assert explain(refused) == lasting_error(refused) == "Redis at a:1 refuses the log-in."

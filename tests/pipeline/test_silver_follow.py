@@ -13,6 +13,7 @@ from bronze_pipeline.schema import EVENTS
 from bronze_pipeline.silver.follow import FILES, ReadFiles, TableStreamReader
 from bronze_pipeline.silver.logs import Added
 from bronze_pipeline.sources.base import OptionError
+from bronze_pipeline.tables import TableError
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from silver_frames import Bronze, trade
 
@@ -172,6 +173,14 @@ def test_a_commit_that_is_no_longer_noted_is_an_error(parquet: Bronze) -> None:
         OptionError, match=r"commit 0 of the table .* is no longer noted\. Use a new checkpoint"
     ):
         TableStreamReader(parquet.url, 1).partitions(offset, offset | {"next": 1})
+
+
+def test_a_damaged_file_is_named(bronze: Bronze) -> None:
+    trades(bronze, "r:0")
+    (file,) = Path(bronze.lake.place, "bronze").rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(TableError, match=rf"^the file .*{file.name} of the table at .* is damaged: "):
+        follow(bronze, TableStreamReader(bronze.url, 1).initialOffset())
 
 
 def test_a_batch_that_is_not_noted_yet_is_not_read(parquet: Bronze) -> None:

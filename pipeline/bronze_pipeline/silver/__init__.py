@@ -5,6 +5,6 @@
                             …
 
 `follow.py` reads a table as a stream of its files, as `logs.py` lists them; `storing.py` and `upserts.py`
-write tables, each micro-batch once. `job.py` puts these together, and every arrow above is a streaming query with a
-checkpoint of its own.
+write tables, each micro-batch once. `job.py` puts these together, and every arrow above is a streaming
+query with a checkpoint of its own.
 """

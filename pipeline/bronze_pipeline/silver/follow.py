@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from bronze_pipeline.files import NULL_PARTITION, Folder
 from bronze_pipeline.silver.logs import NEW_CHECKPOINT, Added, DeltaLog, log_of
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, OptionError, SourceOptions, most
+from bronze_pipeline.tables import TableError, in_one_line
 
 NAME = "bronze.table"
 FILES = pa.schema([("path", pa.string()), ("partition", pa.string())])
@@ -159,6 +160,10 @@ class ReadFiles:
         except FileNotFoundError as error:
             raise OptionError(
                 f"the file {path} of the table at {self.url} is gone. {NEW_CHECKPOINT}"
+            ) from error
+        except pa.ArrowInvalid as error:
+            raise TableError(
+                f"the file {path} of the table at {self.url} is damaged: {in_one_line(error)}"
             ) from error
 
     def _complete(self, rows: pa.RecordBatch, known: dict[str, pa.Scalar]) -> pa.RecordBatch:
