@@ -27,7 +27,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.chatter import without_chatter
 from bronze_pipeline.commands.base import Failed
-from bronze_pipeline.failures import lasting_error, explain
+from bronze_pipeline.failures import explain, lasting_error
 from bronze_pipeline.session import open_session
 from bronze_pipeline.sources.base import Bus, OptionError, Refused
 from bronze_pipeline.tables import TableError
