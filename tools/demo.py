@@ -66,6 +66,8 @@ def main() -> int:
     arguments.add_argument("--without-tables", action="store_true", help="end when the stream was read back")
     chosen = arguments.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A shell that starts programs in the background lets them ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return demonstrate(chosen)
     except KeyboardInterrupt:
