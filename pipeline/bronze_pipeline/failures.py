@@ -9,6 +9,12 @@ from bronze_pipeline.sources.base import Bus, DataLoss
 # Errors of ours, as Spark quotes them from a worker's traceback.
 LASTING_ERRORS = re.compile(r"bronze_pipeline\.[\w.]*(?:DataLoss|OptionError|Refused|TableError): (.+)")
 PASSING_ERRORS = re.compile(r"bronze_pipeline\.[\w.]*Unreachable: (.+)")
+# What Spark finds wrong with a checkpoint, however often it is tried.
+BROKEN_CHECKPOINTS = re.compile(
+    r"\[(?:STREAMING_CHECKPOINT_MISSING_METADATA_FILE|STREAMING_STATEFUL_OPERATOR_\w+"
+    r"|STATE_STORE_INVALID_CONFIG_AFTER_RESTART|CANNOT_LOAD_STATE_STORE\.CANNOT_READ_\w+"
+    r"|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED)\] (.+)"
+)
 # Spark tells where the query was, after what went wrong with it.
 QUERY = "\n=== Streaming Query ==="
 RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
@@ -39,7 +45,15 @@ def _line_about(text: str) -> str:
 def lasting_error(text: str, bus: Bus | None = None) -> str | None:
     """Return what the operator has to decide about, if that is what Spark reports."""
     found = LASTING_ERRORS.search(text)
-    if found or bus is None:
-        return found[1] if found else None
+    if found:
+        return found[1]
+    broken = BROKEN_CHECKPOINTS.search(text)
+    if broken:
+        return (
+            f"the checkpoint cannot be used: {AROUND.sub('', broken[1])} Restore it, or use a new one:"
+            " what the tables have already is not stored twice."
+        )
+    if bus is None:
+        return None
     lost = bus.loss_in(text)
     return str(DataLoss(lost)) if lost else bus.refusal_in(text)

@@ -68,6 +68,26 @@ def test_the_first_line_tells_what_was_raised_and_all_of_it_follows(text: str, l
     assert lasting_error(text) is None
 
 
+def test_a_broken_checkpoint_is_no_reason_to_try_again() -> None:
+    text = (
+        f"{FAILED}[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query with"
+        " stateful operators because the state directory is empty or missing.\nStateful operators in current"
+        f" batch: [(OperatorId: 0)].{WHERE}"
+    )
+    assert lasting_error(text) == (
+        "the checkpoint cannot be used: Cannot restart streaming query with stateful operators because the"
+        " state directory is empty or missing. Restore it, or use a new one: what the tables have already is"
+        " not stored twice."
+    )
+    in_state = (
+        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] Error reading delta file a of b: gone."
+    )
+    assert lasting_error(f"{FAILED}{in_state} SQLSTATE: 58030{WHERE}") == (
+        "the checkpoint cannot be used: Error reading delta file a of b: gone. Restore it, or use a new one:"
+        " what the tables have already is not stored twice."
+    )
+
+
 def test_an_error_of_ours_says_all_in_a_line() -> None:
     in_source = (
         f"{FAILED}[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source"
