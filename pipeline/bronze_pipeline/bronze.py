@@ -79,11 +79,12 @@ class BronzeJob:
         job = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if job is None:
             raise RuntimeError("Spark does not tell the id of the streaming query")
+        # Asked in any case: the tables also clear away what a killed attempt left.
+        is_stored, has_refused = self._events.has(job, batch), self._quarantine.has(job, batch)
         # Without the same rows again, a batch's number says nothing; then the events' ids alone decide.
-        if self.bus.repeats and self._events.has(job, batch):
+        if self.bus.repeats and is_stored:
             self.on_batch(BatchReport(batch, 0, 0, 0, time.monotonic() - began, repeated=True))
             return
-        has_refused = self.bus.repeats and self._quarantine.has(job, batch)
         watches = self.bus.watches(self.options)
         task = Task(
             self.bus.name, self._events.staging, self._quarantine.staging, self.keep_raw, watches=watches
@@ -100,7 +101,7 @@ class BronzeJob:
             refused += self._lost(
                 frame.sparkSession, batch, [row for each in results for row in each["firsts"] or ()]
             )
-        if refused and not has_refused:
+        if refused and not (self.bus.repeats and has_refused):
             self._quarantine.commit(refused, job, batch)
         fresh = distinct(self._events, files[EVENTS_NAME])
         if fresh.files or self.bus.repeats:

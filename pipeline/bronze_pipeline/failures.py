@@ -51,7 +51,7 @@ def lasting_error(text: str, bus: Bus | None = None) -> str | None:
     if broken:
         return (
             f"the checkpoint cannot be used: {AROUND.sub('', broken[1])} Restore it, or use a new one:"
-            " what the tables have already is not stored twice."
+            " events that the tables have are left out by their ids."
         )
     if bus is None:
         return None

@@ -50,17 +50,30 @@ class Notes:
     def numbers(self) -> list[int]:
         """Return the numbers of the commits, in their order."""
         found = self._system.get_file_info(FileSelector(self._folder))
-        names = [file.base_name for file in found]
-        return sorted(int(name.removesuffix(NOTE)) for name in names if name.endswith(NOTE))
+        names = [file.base_name.removesuffix(NOTE) for file in found if file.base_name.endswith(NOTE)]
+        odd = next((name for name in names if not (name.isascii() and name.isdigit())), None)
+        if odd is not None:
+            raise ValueError(f"{LOG}/{odd}{NOTE} is no note of a commit.")
+        return sorted(map(int, names))
+
+    def has(self, number: int) -> bool:
+        return bool(self._system.get_file_info(f"{self._folder}/{_name(number)}").is_file)
 
     def commits(self) -> list[Commit]:
         """Return the commits in their order."""
         return [self.commit(number) for number in self.numbers()]
 
     def commit(self, number: int) -> Commit:
-        """Return one commit; raise FileNotFoundError if there is none of that number."""
-        head, *lines = self._read(_name(number)).splitlines()
-        return Commit(number, **json.loads(head), files=[Written.from_json(line) for line in lines])
+        """Return one commit.
+
+        Raise FileNotFoundError if there is none of that number, ValueError if its note cannot be read.
+        """
+        text = self._read(_name(number))
+        try:
+            head, *lines = text.splitlines()
+            return Commit(number, **json.loads(head), files=[Written.from_json(line) for line in lines])
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{LOG}/{_name(number)} is damaged: {error}") from error
 
     def add(self, commit: Commit) -> None:
         """Note a commit; it is there completely, or not at all."""

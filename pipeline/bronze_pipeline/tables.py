@@ -200,9 +200,9 @@ class ParquetTable:
         try:
             self._notes.create()
             self._system.create_dir(f"{self._root}/{STAGING}", recursive=True)
-        except OSError as error:
+            self._commits = self._notes.commits()
+        except (OSError, ValueError) as error:
             raise TableError(f"cannot open the Parquet table at {url}: {in_one_line(error)}") from error
-        self._commits = self._notes.commits()
         for file in self._files():
             _require_partitions(url, list(file.partition), partition_columns)
 
@@ -239,6 +239,9 @@ class ParquetTable:
         return (file for commit in self._commits for file in commit.files)
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
+        number = self._commits[-1].number + 1 if self._commits else 0
+        if self._notes.has(number):
+            raise TableError(f"another job writes to the table at {self.folder.url}.")
         moved = []
         for file in files:
             folder, _, name = file.path.rpartition("/")
@@ -246,7 +249,6 @@ class ParquetTable:
             self._system.create_dir(f"{self._root}/{folder}", recursive=True)
             self._system.move(f"{self._root}/{STAGING}/{file.path}", f"{self._root}/{path}")
             moved.append(file.moved(path))
-        number = self._commits[-1].number + 1 if self._commits else 0
         commit = Commit(number, job, batch, moved)
         self._notes.add(commit)
         self._commits.append(commit)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from bronze_pipeline.schema import EVENTS
 from bronze_pipeline.silver.follow import FILES, ReadFiles, TableStreamReader
@@ -151,7 +152,7 @@ def test_another_table_in_the_same_place_is_noticed(bronze: Bronze, tmp_path: Pa
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=f"there is no Delta table at {re.escape(tmp_path.as_uri())}"):
+    with pytest.raises(OptionError, match=f"there is no table at {re.escape(tmp_path.as_uri())}"):
         TableStreamReader(tmp_path.as_uri(), 1).initialOffset()
 
 
@@ -180,6 +181,18 @@ def test_a_damaged_file_is_named(bronze: Bronze) -> None:
     (file,) = Path(bronze.lake.place, "bronze").rglob("*.parquet")
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(TableError, match=rf"^the file .*{file.name} of the table at .* is damaged: "):
+        follow(bronze, TableStreamReader(bronze.url, 1).initialOffset())
+
+
+def test_what_cannot_be_read_is_named(bronze: Bronze) -> None:
+    trades(bronze, "r:0")
+    (file,) = Path(bronze.lake.place, "bronze").rglob("*.parquet")
+    columns = pq.read_metadata(file).row_group(0).to_dict()["columns"]
+    (start,) = (each["data_page_offset"] for each in columns if each["path_in_schema"] == "event_id")
+    content = bytearray(file.read_bytes())
+    content[start : start + 20] = b"\xff" * 20
+    file.write_bytes(content)
+    with pytest.raises(OSError, match=rf"^cannot read the file .*{file.name} of the table at "):
         follow(bronze, TableStreamReader(bronze.url, 1).initialOffset())
 
 

@@ -229,6 +229,35 @@ def test_readers_can_filter_any_column_of_a_delta_table(tmp_path: Path) -> None:
         assert sorted(found, key=lambda each: (each is None, each)) == expected
 
 
+def test_a_second_job_may_not_write_to_a_parquet_table(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"), "parquet")
+    first, second = lake.events(), lake.events()
+    first.commit(write(first, events("a:1")), "one", 0)
+    with pytest.raises(TableError, match=r"^another job writes to the table at file:.*/lake/bronze\.$"):
+        second.commit(write(second, events("a:2")), "two", 0)
+    assert stored(lake) == ["a:1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("a-0.json", "{}", "_commits/a-0.json is no note of a commit."),
+        ("0000000000.json", "", "_commits/0000000000.json is damaged: not enough values to unpack"),
+        ("0000000000.json", '{"job":', "_commits/0000000000.json is damaged: Expecting value"),
+        ("0000000000.json", "{}", "_commits/0000000000.json is damaged: "),
+    ],
+)
+def test_a_damaged_note_of_a_parquet_table_is_named(
+    tmp_path: Path, name: str, text: str, reason: str
+) -> None:
+    lake = Lake(str(tmp_path / "lake"), "parquet")
+    lake.events()
+    (tmp_path / "lake/bronze/_commits" / name).write_text(text)
+    with pytest.raises(TableError, match=r"^cannot open the Parquet table at file:") as caught:
+        lake.events()
+    assert reason in str(caught.value)
+
+
 def test_parquet_files_of_a_killed_attempt_go_when_the_batch_comes_again(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"), "parquet")
     table = lake.events()

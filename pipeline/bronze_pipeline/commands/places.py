@@ -38,8 +38,9 @@ def _columns(url: str, kind: str) -> set[str]:
     if kind == "delta":
         return {field.name for field in deltalake.DeltaTable(url).schema().fields}
     system, root = Folder(url, ()).open()
-    for commit in Notes(url).commits():
-        for file in commit.files:
+    notes = Notes(url)
+    for number in notes.numbers():
+        for file in notes.commit(number).files:
             schema: pa.Schema = pq.read_schema(f"{root}/{file.path}", filesystem=system)
             return {*schema.names, *file.partition}
     return set(EVENTS.names)

@@ -165,6 +165,11 @@ class ReadFiles:
             raise TableError(
                 f"the file {path} of the table at {self.url} is damaged: {in_one_line(error)}"
             ) from error
+        except OSError as error:
+            # Damaged inside, or a store that does not answer now.
+            raise OSError(
+                f"cannot read the file {path} of the table at {self.url}: {in_one_line(error)}"
+            ) from error
 
     def _complete(self, rows: pa.RecordBatch, known: dict[str, pa.Scalar]) -> pa.RecordBatch:
         columns = [

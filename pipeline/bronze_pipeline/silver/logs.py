@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from bronze_pipeline.files import Folder, Written
-from bronze_pipeline.notes import Notes
+from bronze_pipeline.notes import Commit, Notes
 from bronze_pipeline.sources.base import OptionError
 from bronze_pipeline.tables import format_of
 
@@ -103,7 +103,7 @@ class DeltaLog:
             try:
                 self._table = deltalake.DeltaTable(self.url)
             except deltalake.exceptions.TableNotFoundError as error:
-                raise OptionError(f"there is no Delta table at {self.url}.") from error
+                raise OptionError(f"there is no table at {self.url}.") from error
         return self._table
 
     def __getstate__(self) -> dict[str, Any]:
@@ -124,21 +124,22 @@ class ParquetLog:
 
     def snapshot(self, version: int) -> list[Added]:
         files = [
-            (_place(file.partition, file.lowest, commit.number, file.path), file)
-            for commit in Notes(self.url).commits()
-            if commit.number <= version
-            for file in commit.files
+            (_place(file.partition, file.lowest, number, file.path), file)
+            for number in range(version + 1)
+            for file in self._commit(number).files
         ]
         return [_noted(file) for _, file in sorted(files, key=lambda each: each[0])]
 
     def added(self, version: int) -> list[Added]:
+        return [_noted(file) for file in self._commit(version).files]
+
+    def _commit(self, number: int) -> Commit:
         try:
-            commit = Notes(self.url).commit(version)
+            return Notes(self.url).commit(number)
         except FileNotFoundError as error:
             raise OptionError(
-                f"commit {version} of the table at {self.url} is no longer noted. {NEW_CHECKPOINT}"
+                f"commit {number} of the table at {self.url} is no longer noted. {NEW_CHECKPOINT}"
             ) from error
-        return [_noted(file) for file in commit.files]
 
 
 def _noted(file: Written) -> Added:

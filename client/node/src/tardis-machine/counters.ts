@@ -14,6 +14,12 @@ export const NOBODY_THERE = 2;
 
 const COUNT = 3;
 
+/** Wakes the thread that waits for a flush. */
+export function endFlush(counters: Int32Array<SharedArrayBuffer>, state: number): void {
+  Atomics.store(counters, FLUSH, state);
+  Atomics.notify(counters, FLUSH);
+}
+
 export function newCounters(): Int32Array<SharedArrayBuffer> {
   return new Int32Array(new SharedArrayBuffer(COUNT * Int32Array.BYTES_PER_ELEMENT));
 }

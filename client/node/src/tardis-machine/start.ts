@@ -4,6 +4,7 @@ import { flushAtExit } from './exit.js';
 import { HandOver } from './hand-over.js';
 import { tapHttp } from './http-tap.js';
 import { tapLibrary } from './library-tap.js';
+import { reasonOf } from './publishing-thread.js';
 import { findServer, type ServerPackage } from './server-package.js';
 import { SessionFactory } from './session.js';
 import { readSettings } from './settings.js';
@@ -45,7 +46,7 @@ function tapWebSockets(server: ServerPackage, sessions: SessionFactory, sayOnce:
     else if (server.dependencies.has('ws')) tapWs(server.load('ws'), sessions);
     else throw new Error('it depends on neither ws nor uWebSockets.js');
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    sayOnce(`tardis-machine ${server.version} publishes nothing of its WebSocket routes: ${reason}.`);
+    const version = `tardis-machine ${server.version}`;
+    sayOnce(`${version} publishes nothing of its WebSocket routes: ${reasonOf(error)}.`);
   }
 }

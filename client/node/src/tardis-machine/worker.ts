@@ -1,10 +1,11 @@
 /** The publishing half, in a thread of its own: one publisher for each stream. */
+import './farewell.js'; // first, so that it is heard also if another module cannot be loaded
 import { parentPort, workerData } from 'node:worker_threads';
 import { describeFailure } from '../errors.js';
 import { type Options, settle } from '../options.js';
 import { Publisher } from '../publisher.js';
 import { Queue } from '../queue.js';
-import { FLUSH, HELD_BYTES, HELD_EVENTS, NOBODY_THERE, OVER } from './counters.js';
+import { endFlush, HELD_BYTES, HELD_EVENTS, OVER } from './counters.js';
 import type { Block, FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './protocol.js';
 
 const LOOK_MS = 10;
@@ -136,12 +137,7 @@ async function flush(): Promise<void> {
   await Promise.allSettled([...streams.values()].map((stream) => stream.flush()));
   look();
   tellRefused();
-  endFlush(OVER);
-}
-
-function endFlush(state: number): void {
-  Atomics.store(counters, FLUSH, state);
-  Atomics.notify(counters, FLUSH);
+  endFlush(counters, OVER);
 }
 
 /** Events may be refused one by one; the server's thread hears of them together. */
@@ -161,9 +157,6 @@ function tellRefused(): void {
 function tell(message: FromPublisher): void {
   news.postMessage(message);
 }
-
-// The server's thread must not wait for one that broke down.
-process.on('exit', () => endFlush(NOBODY_THERE));
 
 parentPort?.on('message', (message: ToPublisher) => {
   switch (message.kind) {
