@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from bronze_pipeline.commands.base import Failed
 from bronze_pipeline.lake import Lake
@@ -80,6 +81,14 @@ def newest_file(table: Path) -> Path:
     return max(table.rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
 
 
+def make_unreadable(file: Path) -> bytes:
+    """Damage a file as a failing store would, so that it may be whole another time; return its content."""
+    content = file.read_bytes()
+    footer = pq.read_metadata(file).serialized_size + 8
+    file.write_bytes(content[:4] + b"\xff" * (len(content) - 4 - footer) + content[-footer:])
+    return content
+
+
 def test_after_a_passing_failure_queries_go_on_from_their_checkpoints(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -89,8 +98,7 @@ def test_after_a_passing_failure_queries_go_on_from_their_checkpoints(
         run.wait_for(lambda: run.totals.rows["bars_1m"] == 2)
     run.bronze.add(trade("r:2", "9", "2", 1), trade("r:3", "13", "1", 62))
     file = newest_file(tmp_path / "bronze")
-    content = file.read_bytes()
-    file.write_bytes(b"not yet what it should be")
+    content = make_unreadable(file)
     with run.in_background():
         run.wait_for(lambda: run.restarts > 0)
         file.write_bytes(content)
@@ -112,7 +120,12 @@ def test_a_query_that_fails_for_good_ends_the_run_though_others_work(
     with run.in_background():
         run.wait_for(lambda: run.totals.rows["bars_1m"] == 1)
     run.bronze.add(trade("r:1", "12", "1", 61))
-    newest_file(tmp_path / "bronze").write_bytes(b"no Parquet")
-    with pytest.raises(Failed, match="Parquet magic bytes not found"):
+    file = newest_file(tmp_path / "bronze")
+    make_unreadable(file)
+    with pytest.raises(Failed, match=f"cannot read the file .*{file.name}"):
+        run(retries=1)
+    assert run.restarts == 1
+    file.write_bytes(b"no Parquet")
+    with pytest.raises(Failed, match=rf"^the file .*{file.name} of the table at .* is damaged: "):
         run(retries=1)
     assert run.restarts == 1
