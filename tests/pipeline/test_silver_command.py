@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from bronze_pipeline.cli import main
 from bronze_pipeline.intervals import Interval, parse_interval
 from bronze_pipeline.lake import Lake
-from silver_frames import Bronze, at, change, event, stored, trade
+from silver_frames import Bronze, trade
 
 TIMES = "It looks like 500ms, 30s, 5m, 1h or 1d."
 
@@ -76,58 +75,6 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, capsys: pytest.
         f"bronze-pipeline silver: --to: {file} is no folder.\n"
         f"bronze-pipeline silver: --checkpoint: {file} is no folder.\n"
     )
-
-
-@pytest.mark.timeout(600)
-def test_one_run_makes_all_tables(java: None, tmp_path: Path) -> None:
-    bronze = Bronze(tmp_path / "bronze")
-    bronze.add(
-        trade("r:0", "10", "1", 0),
-        trade("r:1", "12", "2", 61),
-        change("r:2.0", "BUY", "9", "1", snapshot=True),
-        event(
-            "book_snapshot",
-            "r:3",
-            {"depth": 1, "bids": [{"price_str": "9.0", "qty_str": "1"}], "asks": [], "event_ts": at(3)},
-            meta=[("data_name", "book_snapshot_1_0ms")],
-        ),
-        trade("r:4", "?", "1", 61),
-    )
-    flags = ["--from", bronze.url, "--to", str(tmp_path / "silver"), "--available-now", "--bars", "1m,1h"]
-    done = subprocess.run(
-        [sys.executable, "-m", "bronze_pipeline", "silver", *flags, "--cores", "2"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found.pop("seconds") > 0
-    assert found == {
-        "batches": 4,
-        "rows": {
-            "bars_1h": 1,
-            "bars_1m": 2,
-            "book_changes": 1,
-            "book_snapshots": 1,
-            "book_top": 1,
-            "trades": 3,
-        },
-        "duplicates": 0,
-        "faults": 1,
-        "late": 0,
-        "book_checks": [
-            {
-                "exchange": "x",
-                "symbol": "A",
-                "data_name": "book_snapshot_1_0ms",
-                "matches": 1,
-                "mismatches": 0,
-            }
-        ],
-    }
-    lake = Lake(str(tmp_path / "silver"))
-    assert stored(lake, "bars_1h", ["open", "close", "volume"]) == [(Decimal(10), Decimal(12), Decimal(3))]
 
 
 class Job:
