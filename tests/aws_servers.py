@@ -25,10 +25,11 @@ from typing import Any
 import boto3
 from aiohttp import ClientSession, web
 from botocore.config import Config as ClientConfig
-from bronze_sidecar.config import Config
-from bronze_sidecar.lane import Lane
-from bronze_sidecar.sinks.base import Backend, Record
-from bronze_sidecar.telemetry import Metrics
+from bronze_sidecar.configuration.config import Config
+from bronze_sidecar.delivery.lane import Lane
+from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.sinks.base import Backend
+from bronze_sidecar.telemetry.metrics import Metrics
 from servers import HOST, START_SECONDS, Endpoint, NativeServer, Unavailable, docker_answers
 
 VARIABLE = "TEST_AWS_ENDPOINT_URL"

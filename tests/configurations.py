@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bronze_sidecar.config import Config, load
-from bronze_sidecar.problems import ConfigError
+from bronze_cli.problems import ConfigError
+from bronze_sidecar.configuration.config import Config, load
 
 KAFKA = ("--kafka-brokers=localhost:9092", "--kafka-topic=bronze")
 NATS = ("--nats-servers=nats://localhost:4222", "--nats-subject=bronze")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bronze_sidecar.event import Event
+from bronze_sidecar.envelope.event import Event
 
 
 def event(**facts: Any) -> Event:

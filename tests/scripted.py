@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bronze_sidecar.event import Event
-from bronze_sidecar.problems import Fault
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks.base import Address, Backend, Failed, Limits, Record, Rules
-from bronze_sidecar.sinks.nats import SUBJECT
-from bronze_sidecar.template import trusted
+from bronze_cli.problems import Fault
+from bronze_sidecar.envelope.event import Event
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.routing.rules import Address, Record, Rules
+from bronze_sidecar.routing.template import trusted
+from bronze_sidecar.sinks.base import Backend, Failed, Limits
+from bronze_sidecar.sinks.nats.options import SUBJECT
 
 Answer = Callable[[Sequence[Record]], Sequence[Failed]]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bronze_sidecar.config import OPTIONS
-from bronze_sidecar.reference import json_schema
+from bronze_sidecar.configuration.config import OPTIONS
+from bronze_sidecar.configuration.documentation import json_schema
 
 CHART = Path("helm/bronze-sidecar")
 SCHEMA, SECRETS, README = (

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from bronze_cli.problems import ConfigError
 from bronze_client.schema import NormalizedEvent
-from bronze_sidecar.check import as_table, report
-from bronze_sidecar.config import Config, load
+from bronze_sidecar.cli.check import as_table, report
+from bronze_sidecar.configuration.config import Config, load
+from bronze_sidecar.envelope.event import Event
+from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
+from bronze_sidecar.envelope.wire import timestamp_field
 from bronze_sidecar.errors import Rejected
-from bronze_sidecar.event import Event
-from bronze_sidecar.mapping import Mapper, StreamContext
-from bronze_sidecar.payloads import PAYLOAD_CASES
-from bronze_sidecar.problems import ConfigError
-from bronze_sidecar.wire import timestamp_field
+from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 
 # Stands for a secret, and must never be seen; no name of an option or word of a message is like it.
 MARKER = "S3cr3tQXZ"

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 import chart
-from bronze_sidecar.reference import option_tables
+from bronze_sidecar.configuration.documentation import option_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON_CODE = pathlib.Path("client/python/bronze_client/_generated")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from bronze_sidecar.progress import Progress
+from bronze_cli.progress import Progress
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ import sys
 def entry() -> None:
     """Run `bronze-sidecar` as the console script does."""
     try:
-        from bronze_sidecar.cli import main  # noqa: PLC0415 - needs the extra
+        from bronze_sidecar.cli.main import main  # noqa: PLC0415 - needs the extra
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] == "bronze_sidecar":
             raise

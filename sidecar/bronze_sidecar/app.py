@@ -1,8 +1,8 @@
 """The life of the process: open the lanes, serve, and stop in order. Begin reading here.
 
-A producer's batch comes in through `server`, becomes events in `ingest`, gets its addresses from
-`routes`, waits in a `lane` for each back end, and is written by a sink of `sinks`. When all lanes are
-done with it, its `session` acknowledges it.
+A producer's batch comes in through `ingest.server`, becomes events in `ingest.intake` (JSON through
+`mapping`), gets its addresses from `routing.route`, waits in a `delivery.lane` for each back end, and is
+written by a sink of `sinks`. When all lanes are done with it, its `ingest.session` acknowledges it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from bronze_cli.values import UNIX, is_loopback
 from bronze_client._generated.bronze.sidecar.v1 import sidecar_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
-from bronze_sidecar.admin import Admin
-from bronze_sidecar.config import Config
+from bronze_sidecar.configuration.config import Config
+from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent
-from bronze_sidecar.kinds import UNIX, is_loopback
-from bronze_sidecar.lane import Lane
-from bronze_sidecar.server import SERVICE, Service
-from bronze_sidecar.telemetry import Metrics, logger
+from bronze_sidecar.ingest.server import SERVICE, Service
+from bronze_sidecar.telemetry.admin import Admin
+from bronze_sidecar.telemetry.logs import logger
+from bronze_sidecar.telemetry.metrics import Metrics
 
 MEBIBYTE = 1 << 20
 EXIT_FAILED, EXIT_UNDELIVERED, EXIT_FORCED = 1, 3, 130

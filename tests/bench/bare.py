@@ -18,11 +18,12 @@ import msgspec
 import uvloop
 from bronze_client.identity import unique_id
 from bronze_client.schema import Origin
-from bronze_sidecar.config import load
-from bronze_sidecar.mapping import Mapper, StreamContext
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks.base import Backend, Record
-from bronze_sidecar.wire import timestamp_field
+from bronze_sidecar.configuration.config import load
+from bronze_sidecar.envelope.wire import timestamp_field
+from bronze_sidecar.mapping.mapper import Mapper, StreamContext
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.sinks.base import Backend
 from libraries import LEAST_AT_ONCE, LIBRARIES, Write
 from machine import cpu_seconds
 
@@ -41,7 +42,7 @@ PREPARED_A_SECOND = {
 
 async def main(way: str, seconds: float, server_pid: int, options: Sequence[str]) -> None:
     (backend,) = load(options, {}).backends
-    route = Route(backend)
+    route = Route(backend.rules())
     records = prepared_records(route, int((seconds + WARM_SECONDS) * PREPARED_A_SECOND[backend.name]))
     gc.freeze()
     # As many as the sidecar writes at once if it has them.

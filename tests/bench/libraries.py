@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from bronze_sidecar.sinks.base import Record
+from bronze_sidecar.routing.rules import Record
 
 Write = Callable[[Sequence[Record]], Awaitable[None]]
 # Any: the options of a back end, each of another type.

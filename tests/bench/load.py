@@ -25,8 +25,8 @@ from bronze_client.schema import (
     PublishResponse,
     StreamContext,
 )
-from bronze_sidecar.mapping import Mapper
-from bronze_sidecar.mapping import StreamContext as MapperContext
+from bronze_sidecar.mapping.mapper import Mapper
+from bronze_sidecar.mapping.mapper import StreamContext as MapperContext
 from machine import cpu_seconds
 from shapes import SHAPES
 

@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import uvloop
+from bronze_cli.problems import Fault
 from bronze_sidecar.app import Sidecar
-from bronze_sidecar.config import load
-from bronze_sidecar.problems import Fault
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks.base import Backend, Failed, Limits, Record, Rules, Sink
-from bronze_sidecar.sinks.nats import SUBJECT
-from bronze_sidecar.telemetry import set_up_logging
-from bronze_sidecar.template import Template, parse
+from bronze_sidecar.configuration.config import load
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.routing.rules import Record, Rules
+from bronze_sidecar.routing.template import Template, parse
+from bronze_sidecar.sinks.base import Backend, Failed, Limits, Sink
+from bronze_sidecar.sinks.nats.options import SUBJECT
+from bronze_sidecar.telemetry.logs import set_up_logging
 
 
 @dataclass(frozen=True)

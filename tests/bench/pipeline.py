@@ -37,7 +37,7 @@ from bronze_pipeline.lake import Lake
 from bronze_pipeline.schema import ARRIVED, PARTITION_COLUMNS, QUARANTINE_PARTITION_COLUMNS
 from bronze_pipeline.session import NoJava, open_session
 from bronze_pipeline.task import Task
-from bronze_sidecar.mapping import Mapper, StreamContext
+from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 from machine import TICKS_A_SECOND
 from pyspark.sql import DataFrame, SparkSession
 from servers import Unavailable

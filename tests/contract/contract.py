@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 import pytest
 from bronze_client.schema import NormalizedEvent, Origin, Side, Trade
+from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
-from bronze_sidecar.event import Event
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks.base import Backend, Failed, Record, Sink
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.sinks.base import Backend, Failed, Sink
 from configurations import backend_of
 from servers import NativeServer
 
@@ -97,7 +98,7 @@ class SinkContract:
 
     async def test_stores_a_batch_in_order(self, peer: Peer, prefix: str) -> None:
         backend = self.backend(peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [trade("A", number) for number in range(1000)]))
             assert not await sink.write(
                 records(backend, [trade("A", number) for number in range(1000, 1500)])
@@ -115,7 +116,7 @@ class SinkContract:
             b"MSG a 1 2\r\n",
         ]
         backend = self.backend(peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             batch = records(
                 backend, [event("A", number, envelope) for number, envelope in enumerate(awkward)]
             )
@@ -124,14 +125,14 @@ class SinkContract:
 
     async def test_writes_headers(self, peer: Peer, prefix: str) -> None:
         backend = self.backend(peer, prefix, *self.header_flags)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [headed_event()]))
         (stored,) = await peer.read_all(f"{prefix}.BTC-USDT")
         assert stored.headers == self.headers
 
     async def test_stores_records_of_several_destinations(self, peer: Peer, prefix: str) -> None:
         backend = self.backend(peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             batch = [trade("ABC"[number % 3], number) for number in range(300)]
             assert not await sink.write(records(backend, batch))
         for first, symbol in enumerate("ABC"):
@@ -140,7 +141,7 @@ class SinkContract:
 
     async def test_stores_as_many_records_as_its_limits_allow(self, peer: Peer, prefix: str) -> None:
         backend = self.backend(peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             count = sink.limits.records
             batch = [event("A", number, b"%d" % number) for number in range(count)]
             assert not await sink.write(records(backend, batch))
@@ -150,7 +151,7 @@ class SinkContract:
     async def test_stores_as_many_bytes_as_its_limits_allow(self, peer: Peer, prefix: str) -> None:
         size = 64 * 1024
         backend = self.backend(peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             count = sink.limits.bytes // size
             batch = [event("A", number, bytes([number % 256]) * size) for number in range(count)]
             assert not await sink.write(records(backend, batch))
@@ -169,7 +170,7 @@ class SinkContract:
 
     async def test_works_again_after_the_server_was_killed(self, own_peer: Peer, prefix: str) -> None:
         backend = self.backend(own_peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             await sink.ping()
             assert not await sink.write(records(backend, [trade("A", 1)]))
             own_peer.own.kill()
@@ -178,10 +179,10 @@ class SinkContract:
             with pytest.raises(Disconnected):
                 await sink.ping()
         with pytest.raises(Transient):
-            async with backend.open(Route(backend)):
+            async with backend.open(Route(backend.rules())):
                 pass
         own_peer.own.start()
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [trade("B", 3)]))
         assert [price(each) for each in await own_peer.read_all(f"{prefix}.B")] == [3]
 
@@ -190,17 +191,17 @@ class SinkContract:
     ) -> None:
         self.be_impatient(monkeypatch)
         backend = self.backend(own_peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             own_peer.own.freeze()
             started = time.monotonic()
             with pytest.raises(Disconnected):
                 await sink.write(records(backend, [trade("A", 1)]))
             assert time.monotonic() - started < 11
         with pytest.raises(Transient):
-            async with backend.open(Route(backend)):
+            async with backend.open(Route(backend.rules())):
                 pass
         own_peer.own.thaw()
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [trade("B", 2)]))
         assert [price(each) for each in await own_peer.read_all(f"{prefix}.B")] == [2]
 
@@ -209,7 +210,7 @@ class SinkContract:
     ) -> None:
         self.be_impatient(monkeypatch)
         backend = self.backend(own_peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             own_peer.own.freeze()
             batch = [event("A", number, b"x" * 512 * 1024) for number in range(32)]
             with pytest.raises(Disconnected):
@@ -222,13 +223,13 @@ class SinkContract:
         own_peer.own.stop()
         backend = self.backend(own_peer, prefix)
         with pytest.raises(Transient) as caught:
-            async with backend.open(Route(backend)):
+            async with backend.open(Route(backend.rules())):
                 pass
         assert str(own_peer.own.port) in str(caught.value)
 
     async def test_logs_in(self, password_peer: Peer, prefix: str) -> None:
         backend = self.backend(password_peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [trade("A", 1)]))
         assert [price(each) for each in await password_peer.read_all(f"{prefix}.A")] == [1]
 
@@ -237,7 +238,7 @@ class SinkContract:
     ) -> None:
         backend = self.backend(password_peer, prefix, wrong=True)
         with pytest.raises(Permanent) as caught:
-            async with backend.open(Route(backend)):
+            async with backend.open(Route(backend.rules())):
                 pass
         for option in password_peer.options:
             assert option in str(caught.value)
@@ -246,25 +247,25 @@ class SinkContract:
 
     async def test_encrypts(self, tls_peer: Peer, prefix: str) -> None:
         backend = self.backend(tls_peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [trade("A", number) for number in range(1000)]))
         assert [price(each) for each in await tls_peer.read_all(f"{prefix}.A")] == list(range(1000))
 
     async def test_trusts_no_other_authority(self, tls_peer: Peer, prefix: str) -> None:
         backend = self.backend(tls_peer, prefix, wrong=True)
         with pytest.raises((Permanent, Transient)) as caught:
-            async with backend.open(Route(backend)):
+            async with backend.open(Route(backend.rules())):
                 pass
         for option in tls_peer.options:
             assert option in str(caught.value)
 
     async def test_leaves_no_task_and_no_socket(self, peer: Peer, prefix: str) -> None:
         backend = self.backend(peer, prefix)
-        async with backend.open(Route(backend)) as sink:  # what is made once may stay
+        async with backend.open(Route(backend.rules())) as sink:  # what is made once may stay
             await sink.write(records(backend, [trade("A", 1)]))
         await becomes(lambda: len(asyncio.all_tasks()), 1)
         sockets = open_sockets()
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [trade("A", 2)]))
             assert open_sockets() > sockets
         await becomes(lambda: len(asyncio.all_tasks()), 1)
@@ -273,17 +274,17 @@ class SinkContract:
     async def test_leaves_no_task_and_no_socket_after_a_loss(self, own_peer: Peer, prefix: str) -> None:
         backend = self.backend(own_peer, prefix)
         sockets = open_sockets()
-        async with backend.open(Route(backend)):
+        async with backend.open(Route(backend.rules())):
             own_peer.own.kill()
         with pytest.raises(Transient):
-            async with backend.open(Route(backend)):
+            async with backend.open(Route(backend.rules())):
                 pass
         await becomes(lambda: len(asyncio.all_tasks()), 1)
         await becomes(open_sockets, sockets)
 
     async def test_closes_after_a_write_was_cancelled(self, own_peer: Peer, prefix: str) -> None:
         backend = self.backend(own_peer, prefix)
-        async with asyncio.timeout(10), backend.open(Route(backend)) as sink:
+        async with asyncio.timeout(10), backend.open(Route(backend.rules())) as sink:
             own_peer.own.freeze()
             write = asyncio.create_task(_write(sink, records(backend, [trade("A", 1)])))
             await asyncio.wait([write], timeout=0.2)
@@ -291,7 +292,7 @@ class SinkContract:
             with pytest.raises(asyncio.CancelledError):
                 await write
         own_peer.own.thaw()
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [trade("B", 2)]))
         await becomes(lambda: len(asyncio.all_tasks()), 1)
 
@@ -344,7 +345,7 @@ def headed_event() -> Event:
 
 def records(backend: Backend, events: Sequence[Event]) -> list[Record]:
     """Address the events."""
-    route = Route(backend)
+    route = Route(backend.rules())
     addressed = []
     for each in events:
         address = route.address(each)
@@ -364,7 +365,7 @@ async def write_all(backend: Backend, batch: Sequence[Record]) -> dict[int, Exce
     async with asyncio.timeout(20):
         while places:
             with contextlib.suppress(Disconnected):
-                async with backend.open(Route(backend)) as sink:
+                async with backend.open(Route(backend.rules())) as sink:
                     while places:
                         failures = dict(await sink.write([batch[place] for place in places]))
                         errors |= {

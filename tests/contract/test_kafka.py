@@ -11,11 +11,11 @@ from typing import Any, Self
 
 import pytest
 from bronze_client import connect
+from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
-from bronze_sidecar.event import Event
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks import kafka_connection
+from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend, Failed
+from bronze_sidecar.sinks.kafka import connection as kafka_connection
 from configurations import backend_of
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -133,13 +133,13 @@ def made(*flags: str) -> Backend:
 
 
 async def write(backend: Backend, events: Sequence[Event]) -> Sequence[Failed]:
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         return await sink.write(records(backend, events))
 
 
 async def opening_error(backend: Backend) -> DeliveryError:
     with pytest.raises(DeliveryError) as caught:
-        async with backend.open(Route(backend)):
+        async with backend.open(Route(backend.rules())):
             pass
     return caught.value
 
@@ -231,7 +231,9 @@ async def test_every_key_goes_to_the_partition_of_the_java_client(
 async def test_acks(kafka_broker: KafkaServer, topic: str, acks: str) -> None:
     create_topic(kafka_broker.brokers, topic)
     events = [trade("A", position) for position in range(100)]
-    async with (backend := at(kafka_broker, topic, f"--kafka-acks={acks}")).open(Route(backend)) as sink:
+    async with (backend := at(kafka_broker, topic, f"--kafka-acks={acks}")).open(
+        Route(backend.rules())
+    ) as sink:
         assert not await sink.write(records(backend, events))
         # Without acknowledgements only a later answer on the connection shows that they have arrived.
         await sink.ping()
@@ -248,7 +250,7 @@ async def test_uses_partitions_that_are_added(kafka_broker: KafkaServer, topic: 
     create_topic(kafka_broker.brokers, topic, 1)
     backend = at(kafka_broker, topic)
     events = [event(f"S{position}", position, b"x") for position in range(50)]
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, events))
         client = admin(kafka_broker.brokers)
         for done in client.create_partitions([NewPartitions(topic, 3)]).values():
@@ -269,7 +271,7 @@ async def test_oversized_records_fail_alone_among_many(kafka_broker: KafkaServer
     for position in (0, 333, 334, 999):
         events[position] = event("A", position, b"x" * 30_000)
     backend = at(kafka_broker, topic)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         failures = await sink.write(records(backend, events))
         assert [(failure.place, type(failure.error)) for failure in failures] == [
             (place, Permanent) for place in (0, 333, 334, 999)
@@ -297,7 +299,7 @@ async def test_a_topic_that_is_missing_holds_back_only_its_own_events(
 ) -> None:
     create_topic(kafka_cluster.brokers, f"{topic}.A")
     backend = at(kafka_cluster, f"{topic}.{{{{symbol}}}}")
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         events = records(backend, [trade("A", 0), trade("B", 1), trade("A", 2), trade("B", 3)])
         failures = await sink.write(events)
         assert [(failure.place, type(failure.error)) for failure in failures] == [
@@ -321,7 +323,7 @@ async def test_a_topic_that_is_deleted_and_made_again_is_written_to(
 ) -> None:
     create_topic(kafka_cluster.brokers, topic)
     backend = at(kafka_cluster, topic)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, [trade("A", 0)]))
         client = admin(kafka_cluster.brokers)
         for done in client.delete_topics([topic]).values():
@@ -438,7 +440,7 @@ async def test_what_was_stored_without_an_answer_is_not_stored_twice(
     create_topic(kafka_broker.brokers, topic)
     async with Proxy(kafka_broker) as proxy:
         backend = made(f"--kafka-brokers=127.0.0.1:{kafka_broker.proxy_port}", f"--kafka-topic={topic}")
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [trade("A", 0)]))
             proxy.swallow_next_answer = True
             assert not await sink.write(records(backend, [trade("A", 1), trade("B", 2)]))

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
-from bronze_sidecar.routes import Route
+from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend, Failed
 from configurations import backend_of
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -161,7 +161,7 @@ def at(server: KafkaEndpoint, registry: Registry, topic: str, *flags: str) -> Ba
 
 
 async def write(backend: Backend, symbols: Sequence[str]) -> Sequence[Failed]:
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         events = [trade(symbol, position) for position, symbol in enumerate(symbols)]
         return await sink.write(records(backend, events))
 
@@ -172,7 +172,7 @@ async def read(server: KafkaEndpoint, topic: str) -> list[Kept]:
 
 async def opening_error(backend: Backend) -> DeliveryError:
     with pytest.raises(DeliveryError) as caught:
-        async with backend.open(Route(backend)):
+        async with backend.open(Route(backend.rules())):
             pass
     return caught.value
 

@@ -14,8 +14,8 @@ from aws_servers import BREAK, HANG, Call, FaultProxy, Refusal, Relay, aws_clien
 from botocore.exceptions import BotoCoreError
 from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks import aws_session
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.sinks.aws import service as aws_session
 from bronze_sidecar.sinks.base import Backend
 from configurations import backend_of
 from contract.contract import (
@@ -135,7 +135,7 @@ class TestKinesis(SinkContract):
         """Kinesis has no headers: static ones become meta, and nothing else of the envelope changes."""
         backend = self.backend(peer, prefix, "--kinesis-static-headers=env:prod,city:Zürich")
         original = trade("A", 1)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             assert not await sink.write(records(backend, [original]))
         (stored,) = await peer.read_all(f"{prefix}.A")
         decoded = NormalizedEvent.FromString(stored.data)
@@ -193,7 +193,7 @@ async def test_only_the_refused_record_and_those_behind_it_are_reported(
 ) -> None:
     proxy.refuses = lambda entry: entry["PartitionKey"] == "binance|K1|trade"
     backend = backend_at(proxy.url, stream)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         failures = dict(await sink.write(records(backend, trades(9, 3))))
     assert {place: type(error) for place, error in failures.items()} == {
         1: Transient,
@@ -210,7 +210,7 @@ async def test_only_the_refused_record_and_those_behind_it_are_reported(
 async def test_a_write_of_which_nothing_was_stored_fails_as_a_whole(proxy: FaultProxy, stream: str) -> None:
     proxy.refuses = lambda _: True
     backend = backend_at(proxy.url, stream)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         with pytest.raises(Transient) as caught:
             await sink.write(records(backend, trades(9, 3)))
     assert not isinstance(caught.value, NotTried | Disconnected)
@@ -256,7 +256,7 @@ async def test_calls_stay_within_the_limits_and_go_side_by_side(proxy: FaultProx
     proxy.checks_signatures = True
     backend = backend_at(proxy.url, stream)
     batch = records(backend, [event(f"K{number}", number, b"x" * 20_000) for number in range(800)])
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(batch)
     for call in proxy.calls:
         assert len(call.entries) <= 500
@@ -273,7 +273,7 @@ async def test_without_strict_order_a_call_takes_many_records_of_a_key(
     proxy: FaultProxy, stream: str
 ) -> None:
     backend = backend_at(proxy.url, stream, "--kinesis-strict-order=false")
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, trades(1200, 2)))
     assert len(proxy.calls) == 4
     assert by_key(read(proxy.onward, stream)) == in_order(1200, 2)
@@ -301,7 +301,7 @@ async def test_a_lost_service_or_credential_asks_for_a_new_session(
 ) -> None:
     monkeypatch.setattr(aws_session, "ANSWER_SECONDS", 0.5)
     backend = backend_at(proxy.url, stream)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         proxy.judge = lambda _: refusal
         with pytest.raises(Disconnected):
             await sink.write(records(backend, trades(3, 3)))
@@ -315,7 +315,7 @@ async def test_lets_go_of_sockets_that_a_frozen_service_holds(
     monkeypatch.setattr(aws_session, "ANSWER_SECONDS", 1.0)
     backend = backend_at(aws_relay.url, stream)
     sockets = open_sockets()
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         aws_relay.freeze()
         with pytest.raises(Disconnected):
             await sink.write(
@@ -328,7 +328,7 @@ async def test_a_missing_stream_holds_back_only_its_own_records(aws_emulator: En
     backend = backend_at(aws_emulator.url, f"{stream}-{{{{symbol}}}}")
     create(aws_emulator.url, f"{stream}-A")
     events = [trade("A", 0), trade("B", 1), trade("A", 2), trade("B", 3)]
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         failures = dict(await sink.write(records(backend, events)))
         assert sorted(failures) == [1, 3]
         assert all(isinstance(error, Transient) for error in failures.values())
@@ -340,7 +340,7 @@ async def test_a_missing_stream_holds_back_only_its_own_records(aws_emulator: En
 async def test_two_templates_may_give_one_key(aws_emulator: Endpoint, stream: str) -> None:
     """Order is kept by the key, not by what it was made of."""
     backend = backend_at(aws_emulator.url, stream, "--kinesis-partition-key-template=all")
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, trades(40, 20)))
     assert by_key(read(aws_emulator.url, stream)) == {"all": list(range(40))}
 
@@ -350,7 +350,7 @@ async def test_two_templates_may_give_one_key(aws_emulator: Endpoint, stream: st
 
 async def opening_error(backend: Backend) -> DeliveryError:
     with pytest.raises(DeliveryError) as caught:
-        async with backend.open(Route(backend)):
+        async with backend.open(Route(backend.rules())):
             pass
     return caught.value
 
@@ -366,7 +366,7 @@ async def test_a_missing_stream_is_refused_with_its_option(aws_emulator: Endpoin
 async def test_whoever_may_write_need_not_be_allowed_to_look(proxy: FaultProxy, stream: str) -> None:
     proxy.judge = lambda call: None if call.entries else Refusal("AccessDeniedException")
     backend = backend_at(proxy.url, stream)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         await sink.ping()
         assert not await sink.write(records(backend, trades(3, 3)))
 
@@ -374,7 +374,7 @@ async def test_whoever_may_write_need_not_be_allowed_to_look(proxy: FaultProxy, 
 async def test_whoever_may_not_write_is_told_and_nothing_is_given_up(proxy: FaultProxy, stream: str) -> None:
     proxy.judge = lambda call: Refusal("AccessDeniedException") if call.entries else None
     backend = backend_at(proxy.url, stream)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         with pytest.raises(Transient, match="AccessDenied"):
             await sink.write(records(backend, trades(3, 3)))
 
@@ -416,6 +416,6 @@ async def test_the_default_credential_chain_serves(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
     flags = ("--kinesis-region=eu-central-1", f"--kinesis-endpoint-url={proxy.url}")
     backend = backend_of(f"--kinesis-stream={stream}", *flags)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, trades(3, 3)))
     assert price(Stored(read(proxy.onward, stream)[0]["Data"], {})) in {0, 1, 2}

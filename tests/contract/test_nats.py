@@ -15,10 +15,10 @@ import nats
 import nkeys
 import pytest
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks import nats_sink
+from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend
-from bronze_sidecar.sinks.nats_sink import covers
+from bronze_sidecar.sinks.nats import sink as nats_sink
+from bronze_sidecar.sinks.nats.sink import covers
 from configurations import backend_of
 from contract.contract import Peer, SinkContract, Stored, event, headed_event, price, records, trade
 from nats.aio.client import Client
@@ -154,7 +154,7 @@ def backend(*flags: str) -> Backend:
 
 async def opening_error(made: Backend) -> DeliveryError:
     with pytest.raises(DeliveryError) as caught:
-        async with made.open(Route(made)):
+        async with made.open(Route(made.rules())):
             pass
     return caught.value
 
@@ -168,7 +168,7 @@ async def test_creates_the_stream_for_all_subjects_and_knows_its_window(start_na
         "--nats-subject-template=x.{{exchange}}.{{symbol}}",
         "--nats-subject-routing=trade:trades.{{symbol}}",
     )
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         assert sink.forgets_ids_after == 120.0
     async with client(server.url) as connected:
         info = await connected.jetstream().stream_info("S")
@@ -207,7 +207,7 @@ async def test_an_operators_stream_is_found_by_subject(start_nats: StartNats) ->
     async with client(server.url) as connected:
         await connected.jetstream().add_stream(StreamConfig(name="MINE", subjects=["x.>"]))
         made = backend(reach(server.port), "--nats-subject=x.{{symbol}}")
-        async with made.open(Route(made)) as sink:
+        async with made.open(Route(made.rules())) as sink:
             assert not await sink.write(records(made, [trade("A", 1)]))
         assert [price(each) for each in await read_subject(connected, "x.A")] == [1]
 
@@ -223,7 +223,7 @@ async def test_a_server_without_jetstream_is_named_as_the_cause(start_nats: Star
 async def test_repeated_ids_are_stored_once(start_nats: StartNats) -> None:
     server = start_nats()
     made = backend(reach(server.port), "--nats-stream=S", "--nats-subject=x.{{symbol}}")
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         batch = records(made, [trade("A", number) for number in range(10)])
         assert not await sink.write(batch)
         assert not await sink.write(batch)
@@ -237,7 +237,7 @@ async def test_a_full_stream_is_transient_and_names_the_cause(start_nats: StartN
         full = StreamConfig(name="S", subjects=["x.*"], max_msgs=2, discard=DiscardPolicy.NEW)
         await connected.jetstream().add_stream(full)
         made = backend(reach(server.port), "--nats-stream=S", "--nats-subject=x.{{symbol}}")
-        async with made.open(Route(made)) as sink:
+        async with made.open(Route(made.rules())) as sink:
             failures = await sink.write(records(made, [trade("A", number) for number in range(4)]))
             assert [failure.place for failure in failures] == [2, 3]
             assert all(isinstance(failure.error, Transient) for failure in failures)
@@ -252,7 +252,7 @@ async def test_a_message_larger_than_the_stream_allows_fails_alone(start_nats: S
         small = StreamConfig(name="S", subjects=["x.*"], max_msg_size=1000)
         await connected.jetstream().add_stream(small)
         made = backend(reach(server.port), "--nats-stream=S", "--nats-subject=x.{{symbol}}")
-        async with made.open(Route(made)) as sink:
+        async with made.open(Route(made.rules())) as sink:
             batch = [trade("A", 0), event("A", 1, b"x" * 2000), trade("A", 2)]
             failures = await sink.write(records(made, batch))
         assert [(failure.place, type(failure.error)) for failure in failures] == [(1, Permanent)]
@@ -262,7 +262,7 @@ async def test_a_message_larger_than_the_stream_allows_fails_alone(start_nats: S
 async def test_a_stream_deleted_under_way_is_transient(start_nats: StartNats) -> None:
     server = start_nats()
     made = backend(reach(server.port), "--nats-stream=S", "--nats-subject=x.{{symbol}}")
-    async with made.open(Route(made)) as sink, client(server.url) as connected:
+    async with made.open(Route(made.rules())) as sink, client(server.url) as connected:
         await connected.jetstream().delete_stream("S")
         failures = await sink.write(records(made, [trade("A", 1)]))
         assert [type(failure.error) for failure in failures] == [Transient]
@@ -275,7 +275,7 @@ async def test_core_nats_reaches_subscribers_without_a_stream(start_nats: StartN
     async with client(server.url) as connected:
         subscription = await connected.subscribe("x.*")
         await connected.flush()
-        async with made.open(Route(made)) as sink:
+        async with made.open(Route(made.rules())) as sink:
             assert sink.forgets_ids_after is None
             assert not await sink.write(records(made, [trade("A", number) for number in range(100)]))
         received = [await subscription.next_msg(timeout=5) for _ in range(100)]
@@ -288,7 +288,7 @@ async def test_core_nats_notices_a_killed_server(
 ) -> None:
     server = start_nats(jetstream=False)
     made = backend(reach(server.port), "--nats-jetstream=false", "--nats-subject=x")
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         server.kill()
         monkeypatch.setattr(nats_sink, "ANSWER_SECONDS", 1.0)
         with pytest.raises(Disconnected):
@@ -299,7 +299,7 @@ async def test_a_token_logs_in(start_nats: StartNats) -> None:
     server = start_nats("--auth", "secret-token")
     more = ("--nats-stream=S", "--nats-subject=x.{{symbol}}")
     made = backend(reach(server.port), "--nats-token=secret-token", *more)
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         assert not await sink.write(records(made, [trade("A", 1)]))
     error = await opening_error(backend(reach(server.port), "--nats-token=wrong-token", *more))
     assert isinstance(error, Permanent)
@@ -343,7 +343,7 @@ async def test_a_credentials_file_logs_in(start_nats: StartNats, tmp_path: Path)
     )
     more = (reach(server.port), "--nats-stream=S", "--nats-subject=x.{{symbol}}")
     made = backend(*more, f"--nats-creds-file={credentials}")
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         assert not await sink.write(records(made, [trade("A", 1)]))
     broken = tmp_path / "broken.creds"
     broken.write_text("nothing of use")
@@ -396,7 +396,7 @@ async def test_mutual_tls_needs_the_client_certificate(
         f"--nats-tls-key-file={certificates.client_key_file}",
     )
     made = backend(reach(server.port), "--nats-tls", *more, *with_certificate)
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         assert not await sink.write(records(made, [trade("A", 1)]))
     error = await opening_error(backend(reach(server.port), "--nats-tls", *more))
     assert "--nats-tls-cert-file" in str(error)
@@ -408,7 +408,7 @@ async def test_line_breaks_in_values_cannot_break_headers(start_nats: StartNats)
         reach(server.port), "--nats-stream=S", "--nats-subject=x.{{symbol}}", "--nats-meta-headers-prefix=m-"
     )
     nasty = event("A", 1, b"data", data_type="a\r\nX: y", meta={"k": "v\r\nNats-Msg-Id: z", "a: b\n": "c"})
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         assert not await sink.write(records(made, [nasty, headed_event()]))
     async with client(server.url) as connected:
         (stored,) = await read_subject(connected, "x.A")
@@ -428,7 +428,7 @@ async def test_takes_the_next_server_when_the_first_is_down(start_nats: StartNat
         "--nats-stream=S",
         "--nats-subject=x.{{symbol}}",
     )
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         assert not await sink.write(records(made, [trade("A", 1)]))
 
 
@@ -443,7 +443,7 @@ async def test_a_subject_that_the_user_may_not_publish_to_is_named(
     made = backend(
         reach(server.port), "--nats-user=w", "--nats-pass=p", "--nats-stream=S", "--nats-subject=x.{{symbol}}"
     )
-    async with made.open(Route(made)) as sink:
+    async with made.open(Route(made.rules())) as sink:
         failures = await sink.write(records(made, [trade("A", 1), trade("B", 2), trade("A", 3)]))
     assert [(failure.place, type(failure.error)) for failure in failures] == [(1, Permanent)]
     assert "--nats-user" in str(failures[0].error)

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import redis.asyncio
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks import redis_connection, redis_link
+from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend, Failed, Sink
+from bronze_sidecar.sinks.redis import connection as redis_connection
+from bronze_sidecar.sinks.redis import link as redis_link
 from configurations import backend_of
 from contract.contract import (
     Peer,
@@ -138,7 +139,7 @@ def backend_at(port: int, prefix: str, *more: str) -> Backend:
 
 
 async def write_once(backend: Backend, *events: Any) -> list[Failed]:
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         return list(await sink.write(records(backend, events)))
 
 
@@ -149,7 +150,7 @@ async def prices(url: str, key: str) -> list[int]:
 
 async def refusal(backend: Backend) -> DeliveryError:
     with pytest.raises(DeliveryError) as caught:
-        async with backend.open(Route(backend)):
+        async with backend.open(Route(backend.rules())):
             pass
     return caught.value
 
@@ -157,7 +158,7 @@ async def refusal(backend: Backend) -> DeliveryError:
 async def test_entries_are_those_that_the_library_would_write(redis_server: Endpoint) -> None:
     flags = (f"--redis-url={redis_server.url}", "--redis-static-headers=env:prod,région:Île")
     backend: Backend = backend_of(*flags, *addressing("reference"))
-    route = Route(backend)
+    route = Route(backend.rules())
     events = [
         headed_event(),
         event("BTC-USDT", 1, b"", data_type="", meta={}),
@@ -258,7 +259,7 @@ async def test_a_user_who_may_do_nothing_but_add(start_redis: StartRedis) -> Non
     login = ("--redis-username=writer", "--redis-password=secret", "--redis-static-headers=env:prod")
     backend = backend_at(server.port, "acl", *login)
     events = [trade("ABC"[number % 3], number) for number in range(300)]
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         await sink.ping()
         failures = await sink.write(records(backend, events))
         assert not await sink.write(records(backend, [headed_event()])[:0])
@@ -281,7 +282,7 @@ async def test_a_user_who_may_run_scripts_no_more(start_redis: StartRedis) -> No
     server = start_redis("--user", "writer", "on", ">secret", "~*", "+@all")
     login = ("--redis-username=writer", "--redis-password=secret")
     backend = backend_at(server.port, "acl", *login)
-    async with backend.open(Route(backend)) as sink, client(server.url) as connected:
+    async with backend.open(Route(backend.rules())) as sink, client(server.url) as connected:
         await connected.execute_command("ACL", "SETUSER", "writer", "-@scripting")
         with pytest.raises(Disconnected):
             await sink.write(records(backend, [trade("A", 1), trade("B", 2)]))
@@ -321,7 +322,7 @@ async def test_a_key_of_another_type_stops_its_own_records_alone(start_redis: St
 async def test_entries_behind_a_failed_one_of_their_key_are_not_tried(start_redis: StartRedis) -> None:
     server = start_redis()
     backend = backend_at(server.port, "full")
-    async with client(server.url) as connected, backend.open(Route(backend)) as sink:
+    async with client(server.url) as connected, backend.open(Route(backend.rules())) as sink:
         # The one way to make a healthy server refuse an entry for a while.
         await connected.xadd("full.B", {"data": trade("B", 0).envelope}, id=f"{2**64 - 1}-{2**64 - 1}")
         batch = records(backend, [trade(symbol, number) for number, symbol in enumerate("ABABCB")])
@@ -341,7 +342,7 @@ async def test_entries_behind_a_failed_one_of_their_key_are_not_tried(start_redi
 async def test_a_server_without_memory_takes_entries_when_there_is_some(start_redis: StartRedis) -> None:
     server = start_redis("--maxmemory-policy", "noeviction")
     backend = backend_at(server.port, "memory")
-    async with client(server.url) as connected, backend.open(Route(backend)) as sink:
+    async with client(server.url) as connected, backend.open(Route(backend.rules())) as sink:
         await connected.config_set("maxmemory", "100kb")
         batch = records(backend, [trade("A", 1), trade("B", 2)])
         with pytest.raises(Transient, match="OOM") as caught:
@@ -355,7 +356,7 @@ async def test_a_server_without_memory_takes_entries_when_there_is_some(start_re
 async def test_a_server_that_forgot_the_script(start_redis: StartRedis) -> None:
     server = start_redis()
     backend = backend_at(server.port, "script")
-    async with client(server.url) as connected, backend.open(Route(backend)) as sink:
+    async with client(server.url) as connected, backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, [trade("A", 1)]))
         await connected.script_flush()
         assert not await sink.write(records(backend, [trade("A", 2)]))
@@ -370,7 +371,7 @@ async def test_a_replica_takes_no_writes(start_redis: StartRedis) -> None:
     assert isinstance(error, Transient)
     assert "replica" in str(error)
     backend = backend_at(first.port, "replica")
-    async with client(first.url) as connected, backend.open(Route(backend)) as sink:
+    async with client(first.url) as connected, backend.open(Route(backend.rules())) as sink:
         await connected.replicaof("127.0.0.1", second.port)
         with pytest.raises(Disconnected, match="READONLY"):
             await sink.write(records(backend, [trade("A", 1), trade("B", 2)]))
@@ -427,7 +428,7 @@ async def test_writes_to_a_cluster(start_redis_cluster: Callable[..., RedisClust
     cluster = start_redis_cluster("--cluster-require-full-coverage", "no")
     backend: Backend = backend_of(f"--redis-url={cluster.url}", *addressing("cluster"))
     symbols = [f"S{number}" for number in range(30)]
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         await sink.ping()
         for first in range(0, 3000, 1000):
             events = [trade(symbols[number % 30], number) for number in range(first, first + 1000)]

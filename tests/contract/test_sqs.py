@@ -26,10 +26,10 @@ from aws_servers import (
 )
 from botocore.exceptions import BotoCoreError
 from bronze_client.schema import NormalizedEvent
+from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
-from bronze_sidecar.event import Event
-from bronze_sidecar.routes import Route
-from bronze_sidecar.sinks import aws_session
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.sinks.aws import service as aws_session
 from bronze_sidecar.sinks.base import Backend
 from configurations import backend_of
 from contract.contract import Peer, SinkContract, Stored, event, records, trade, write_all
@@ -175,7 +175,7 @@ class TestStandard(TestFifo):
     async def test_leaves_bytes_as_they_are(self, peer: Peer, prefix: str) -> None:
         awkward = [b"\r\n", b"\0" * 10, bytes(range(256)), b"\xff\xfe", b"+OK\r\n"]
         backend = self.backend(peer, prefix)
-        async with backend.open(Route(backend)) as sink:
+        async with backend.open(Route(backend.rules())) as sink:
             batch = [event("A", number, envelope) for number, envelope in enumerate(awkward)]
             assert not await sink.write(records(backend, batch))
         assert sorted(each.data for each in await peer.read_all(f"{prefix}.A")) == sorted(awkward)
@@ -276,7 +276,7 @@ async def test_only_the_refused_message_and_those_behind_it_are_reported(
 ) -> None:
     proxy.refuses = lambda entry: entry["MessageGroupId"] == "binance|K1|trade"
     backend = backend_at(proxy.url, fifo)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         failures = dict(await sink.write(records(backend, trades(9, 3))))
     assert {place: type(error) for place, error in failures.items()} == {
         1: Transient,
@@ -326,7 +326,7 @@ async def test_a_message_that_the_queue_finds_too_large_fails_alone(
 async def test_calls_stay_within_the_limits(proxy: FaultProxy, standard: str) -> None:
     backend = backend_at(proxy.url, standard, "--sqs-static-attributes=env:prod")
     batch = records(backend, [event(f"K{number}", number, b"x" * 150_000) for number in range(20)])
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(batch)
     for call in proxy.calls:
         assert len(call.entries) <= 10
@@ -339,7 +339,7 @@ async def test_without_strict_order_a_call_takes_ten_messages_of_a_group(
     proxy: FaultProxy, fifo: str
 ) -> None:
     backend = backend_at(proxy.url, fifo, "--sqs-strict-order=false")
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, trades(100, 2)))
     assert len(proxy.calls) == 10
     assert by_group(await asyncio.to_thread(read, proxy.onward, fifo)) == in_order(100, 2)
@@ -347,7 +347,7 @@ async def test_without_strict_order_a_call_takes_ten_messages_of_a_group(
 
 async def test_a_fifo_queue_drops_what_comes_twice(aws_emulator: Endpoint, fifo: str) -> None:
     backend = backend_at(aws_emulator.url, fifo)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert sink.forgets_ids_after == 300.0
         for _ in range(2):
             assert not await sink.write(records(backend, trades(6, 3)))
@@ -356,7 +356,7 @@ async def test_a_fifo_queue_drops_what_comes_twice(aws_emulator: Endpoint, fifo:
 
 async def test_the_group_comes_from_its_template(aws_emulator: Endpoint, fifo: str) -> None:
     backend = backend_at(aws_emulator.url, fifo, "--sqs-message-group-template={{exchange}}")
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, trades(6, 3)))
     assert by_group(await asyncio.to_thread(read, aws_emulator.url, fifo)) == {"binance": [0, 1, 2, 3, 4, 5]}
 
@@ -365,14 +365,14 @@ async def test_characters_that_sqs_forbids_are_replaced(aws_emulator: Endpoint, 
     backend = backend_at(aws_emulator.url, standard, "--sqs-message-attributes=note:{{meta.note}}")
     assert not (await opened(backend)).forgets_ids_after
     odd = event("A", 1, b"x", meta={"note": 'a\x00b\x1fc\ufffe"\\\t😀'})
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, [odd]))
     (message,) = await asyncio.to_thread(read, aws_emulator.url, standard)
     assert attributes(message)["note"] == 'a\ufffdb\ufffdc\ufffd"\\\t😀'
 
 
 async def opened(backend: Backend) -> Any:
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         return sink
 
 
@@ -385,7 +385,7 @@ async def test_a_lost_service_or_credential_asks_for_a_new_session(
 ) -> None:
     monkeypatch.setattr(aws_session, "ANSWER_SECONDS", 0.5)
     backend = backend_at(proxy.url, standard)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         proxy.judge = lambda _: refusal
         with pytest.raises(Disconnected):
             await sink.write(records(backend, trades(3, 3)))
@@ -397,7 +397,7 @@ async def test_a_missing_queue_holds_back_only_its_own_messages(aws_emulator: En
     prefix = f"q-{random.SystemRandom().getrandbits(64):x}"
     create(aws_emulator.url, f"{prefix}-A")
     backend = backend_at(aws_emulator.url, f"{prefix}-{{{{symbol}}}}")
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         failures = dict(await sink.write(records(backend, [trade("A", 0), trade("B", 1), trade("A", 2)])))
         assert [(place, type(error).__mro__[1]) for place, error in failures.items()] == [(1, Transient)]
     assert numbers(await asyncio.to_thread(read, aws_emulator.url, f"{prefix}-A")) == [0, 2]
@@ -408,7 +408,7 @@ async def test_a_missing_queue_holds_back_only_its_own_messages(aws_emulator: En
 
 async def opening_error(backend: Backend) -> DeliveryError:
     with pytest.raises(DeliveryError) as caught:
-        async with backend.open(Route(backend)):
+        async with backend.open(Route(backend.rules())):
             pass
     return caught.value
 
@@ -425,7 +425,7 @@ async def test_a_missing_queue_is_refused_with_its_option(aws_emulator: Endpoint
 async def test_whoever_may_send_need_not_be_allowed_to_look(proxy: FaultProxy, standard: str) -> None:
     proxy.judge = lambda call: None if call.entries else Refusal("AccessDenied", 403)
     backend = backend_at(proxy.url, standard)
-    async with backend.open(Route(backend)) as sink:
+    async with backend.open(Route(backend.rules())) as sink:
         await sink.ping()
         assert not await sink.write(records(backend, trades(3, 3)))
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from bronze_client.schema import ErrorCode, NormalizedEvent
-from bronze_sidecar.mapping import Mapper, StreamContext
+from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 from google.protobuf import json_format
 from hook_bus import HookBus, hook_bus
 from kafka_servers import KafkaEndpoint, read_topic

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from bronze_sidecar.config import load
+from bronze_sidecar.configuration.config import load
 from charts import (
     CASES,
     HELMS,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nats
 import pytest
+from bronze_cli.progress import Progress
 from bronze_client.schema import NormalizedEvent
 from bronze_pipeline.bronze import BronzeJob
 from bronze_pipeline.bronze_run import Totals
@@ -20,7 +21,6 @@ from bronze_pipeline.commands.base import Failed
 from bronze_pipeline.lake import Lake
 from bronze_pipeline.running import Watch, keep_running
 from bronze_pipeline.sources import BUS_BY_SCHEME
-from bronze_sidecar.progress import Progress
 from pipeline_jobs import JobProcess, publish, rows
 from pyspark.sql import SparkSession
 from servers import NatsServer

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from bronze_cli.progress import Progress
 from bronze_pipeline.commands.base import Failed
 from bronze_pipeline.lake import Lake
 from bronze_pipeline.running import Watch, keep_running
@@ -20,7 +21,6 @@ from bronze_pipeline.silver.job import Totals
 from bronze_pipeline.silver.queries import Query, Start, start
 from bronze_pipeline.silver.record_query import RecordQuery, table_schema
 from bronze_pipeline.silver.records import RECORDS
-from bronze_sidecar.progress import Progress
 from pyspark.sql import SparkSession
 from silver_frames import Bronze, stored, trade
 

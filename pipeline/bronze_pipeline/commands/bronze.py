@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from urllib.parse import urlsplit
 
-from bronze_sidecar.problems import did_you_mean, printable
+from bronze_cli.problems import did_you_mean, printable
 
 from bronze_pipeline.commands.base import Command, UsageError
 from bronze_pipeline.commands.places import unwritable

@@ -9,7 +9,7 @@ import deltalake
 import deltalake.exceptions
 import pyarrow as pa
 import pyarrow.compute as pc
-from bronze_sidecar.problems import printable
+from bronze_cli.problems import printable
 
 from bronze_pipeline.commands.base import Command, Failed, UsageError
 from bronze_pipeline.intervals import parse_interval

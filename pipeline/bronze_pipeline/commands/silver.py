@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from bronze_sidecar.problems import printable
+from bronze_cli.problems import printable
 
 from bronze_pipeline.commands.base import Command, UsageError
 from bronze_pipeline.commands.places import problem_with_bronze, unwritable

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from bronze_sidecar.aws_codes import CREDENTIAL_CODES, DENIAL_CODES, MISSING_CODES
+from bronze_buses.aws_codes import CREDENTIAL_CODES, DENIAL_CODES, MISSING_CODES
 from pyspark.sql.datasource import InputPartition
 
 from bronze_pipeline.sources.base import Refused, SourceOptions, Unreachable

@@ -1,0 +1,1 @@
+"""What the two command-line programs share: options, problems, progress."""

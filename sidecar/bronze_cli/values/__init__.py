@@ -1,0 +1,45 @@
+"""The types of options' values: how each is read, checked, described and shown."""
+
+from bronze_cli.values.addresses import (
+    UNIX,
+    Address,
+    Broker,
+    Host,
+    SocketMode,
+    Url,
+    host_port_fault,
+    is_loopback,
+)
+from bronze_cli.values.scalars import (
+    Choice,
+    File,
+    Integer,
+    ListOf,
+    Number,
+    Scalar,
+    Secret,
+    Switch,
+    Text,
+    file_fault,
+)
+
+__all__ = [
+    "UNIX",
+    "Address",
+    "Broker",
+    "Choice",
+    "File",
+    "Host",
+    "Integer",
+    "ListOf",
+    "Number",
+    "Scalar",
+    "Secret",
+    "SocketMode",
+    "Switch",
+    "Text",
+    "Url",
+    "file_fault",
+    "host_port_fault",
+    "is_loopback",
+]

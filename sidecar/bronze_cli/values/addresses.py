@@ -1,0 +1,125 @@
+"""Where things are: hosts, ports, sockets and URLs."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from bronze_cli.problems import Fault, control_character, shorten
+from bronze_cli.values.scalars import Scalar
+
+UNIX = "unix://"
+# The kernel's sun_path has 108 bytes, one of them for the terminating zero.
+UNIX_PATH_LIMIT = 107
+
+
+@dataclass(frozen=True)
+class Url(Scalar):
+    """A URL with a host and without credentials."""
+
+    schemes: tuple[str, ...] = ("http", "https")
+    credentials: bool = False
+    """Whether it may hold a user and password; then it is a secret option."""
+    metavar = "URL"
+
+    def read(self, text: str) -> str | list[Fault]:
+        expected = f"It looks like {self.schemes[0]}://host:port."
+        try:
+            parts = urlsplit(text)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            return [Fault("is no valid URL.", expected)]
+        starts_right = text.startswith(tuple(f"{scheme}://" for scheme in self.schemes))
+        if control_character(text) or " " in text or not starts_right or not host:
+            return [Fault("is no valid URL.", expected)]
+        if "@" in parts.netloc and not self.credentials:
+            return [Fault("holds credentials.", "Give them by their own options.")]
+        return text
+
+
+@dataclass(frozen=True)
+class Address(Scalar):
+    """Where to listen: host:port, or a unix socket."""
+
+    unix: bool
+    metavar = "ADDRESS"
+
+    def read(self, text: str) -> str | list[Fault]:
+        if self.unix and text.startswith("unix:"):
+            path = text.removeprefix(UNIX)
+            if not text.startswith(UNIX + "/") or "\0" in path:
+                return [
+                    Fault(f"'{shorten(text)}' is no unix socket.", "It is written unix:///absolute/path.")
+                ]
+            if len(os.fsencode(path)) > UNIX_PATH_LIMIT:
+                return [
+                    Fault(
+                        f"the socket's path has more than {UNIX_PATH_LIMIT} bytes.", "Choose a shorter one."
+                    )
+                ]
+            return text
+        fault = host_port_fault(text, least_port=0)
+        return [fault] if fault else text
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    host = address.rpartition(":")[0].strip("[]")
+    # A name may begin with 127 too.
+    is_ipv4_loopback = re.fullmatch(r"127(\.[0-9]{1,3}){3}", host)
+    return address.startswith(UNIX) or host in {"localhost", "::1"} or bool(is_ipv4_loopback)
+
+
+class SocketMode(Scalar):
+    """Access rights in octal."""
+
+    metavar = "MODE"
+
+    def read(self, text: str) -> int | list[Fault]:
+        if not re.fullmatch(r"0?[0-7]{3}", text):
+            return [
+                Fault(f"'{shorten(text)}' are no access rights.", "They are three octal digits, such as 660.")
+            ]
+        return int(text, 8)
+
+    def show(self, value: Any) -> str:
+        return f"{value:o}"
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": ["string", "integer"]}
+
+
+def host_port_fault(text: str, *, least_port: int = 1) -> Fault | None:
+    """Say what is wrong with a host:port, or return None."""
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})", text)
+    if match and least_port <= int(match[2]) <= 65_535:
+        return None
+    # The text is not shown: with a user and password in it, it may be split at a comma of the password.
+    if "@" in text:
+        return Fault("holds credentials.", "Write host:port, and give credentials by their own options.")
+    return Fault("is no address.", "It is written host:port, with a port up to 65535.")
+
+
+class Host(Scalar):
+    """A server's name or IP address, without a port."""
+
+    metavar = "HOST"
+
+    def read(self, text: str) -> str | list[Fault]:
+        # An IPv6 address has more colons than the one before a port.
+        if re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*:[0-9A-Fa-f.]*", text):
+            return text
+        return [Fault("is no host.", "Write its name or IP address alone, without port or credentials.")]
+
+
+class Broker(Scalar):
+    """A server as host:port."""
+
+    metavar = "HOST:PORT"
+
+    def read(self, text: str) -> str | list[Fault]:
+        fault = host_port_fault(text)
+        return [fault] if fault else text

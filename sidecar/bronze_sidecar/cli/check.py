@@ -1,0 +1,111 @@
+"""`bronze-sidecar check`: shows where every kind of event would go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from bronze_cli.problems import printable
+
+from bronze_sidecar.configuration.config import Config
+from bronze_sidecar.envelope.event import Event
+from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.routing.rules import Rules
+from bronze_sidecar.sinks import Backend
+
+SAMPLE_DATA_TYPES = {
+    "trade": "trade",
+    "bookChange": "book_change",
+    "bookSnapshot": "book_snapshot",
+    "groupedBookSnapshot": "book_snapshot",
+    "quote": "quote",
+    "derivativeTicker": "derivative_ticker",
+    "liquidation": "liquidation",
+    "optionSummary": "option_summary",
+    "bookTicker": "book_ticker",
+    "tradeBar": "trade_bar",
+    "error": "error",
+    "disconnect": "disconnect",
+}
+
+
+def sample_events() -> list[Event]:
+    """Return one event of each payload case, as a replay of Deribit would give them."""
+    return [
+        Event(
+            envelope=b"",
+            id=f"sample:{position}" + (".0" if case == "bookChange" else ""),
+            payload_case=case,
+            exchange="deribit",
+            symbol="BTC-PERPETUAL",
+            data_type=SAMPLE_DATA_TYPES[case],
+            source="sample",
+            origin="replay",
+            meta={"data_type": SAMPLE_DATA_TYPES[case], "request_id": "sample-request"},
+        )
+        for position, case in enumerate(PAYLOAD_CASES)
+    ]
+
+
+def report(config: Config, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return, for every back end and event, what would become of it."""
+    return [
+        _row(backend, route, event)
+        for backend in config.backends
+        for route in [Route(backend.rules())]
+        for event in events
+    ]
+
+
+def _row(backend: Backend, route: Route, event: Event) -> dict[str, Any]:
+    address = route.address(event)
+    row: dict[str, Any] = {"backend": backend.name, "payloadCase": event.payload_case, "eventId": event.id}
+    if address is None:
+        return row | {"filtered": True}
+    return row | {
+        "filtered": False,
+        "destination": address.destination,
+        "key": address.key,
+        route.rules.headers_noun: dict(route.headers(event)),
+    }
+
+
+def as_json(rows: Sequence[dict[str, Any]]) -> str:
+    return json.dumps({"routes": rows}, indent=2, ensure_ascii=False)
+
+
+def as_table(config: Config, rows: Sequence[dict[str, Any]]) -> str:
+    """Lay the report out for a person: one table for each back end."""
+    if not config.backends:
+        return "The configuration is valid. No back end is configured: publishing is off."
+    parts = []
+    for backend in config.backends:
+        mine = [row for row in rows if row["backend"] == backend.name]
+        parts += [backend.title, _table(backend.rules(), [_cells(row) for row in mine]), ""]
+    parts.append("The configuration is valid.")
+    return "\n".join(parts)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
+    if row["filtered"]:
+        return row["payloadCase"], "(filtered)", "", ""
+    headers = next(value for value in row.values() if isinstance(value, dict))
+    shown = " ".join(f"{name}={value}" for name, value in headers.items())
+    return row["payloadCase"], row["destination"], row["key"], printable(shown)
+
+
+def _table(rules: Rules, rows: Sequence[Sequence[str]]) -> str:
+    rows = [("payload case", "destination", "key", rules.headers_noun), *rows]
+    if rules.key is None:
+        # The destination is the key; a second column would only repeat it.
+        rows = [(case, destination, headers) for case, destination, _, headers in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    lines = []
+    for index, row in enumerate(rows):
+        cells = [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]
+        lines.append("  " + "  ".join(cells).rstrip())
+        if index == 0:
+            lines.append("  " + "  ".join("-" * len(cell) for cell in cells))
+    return "\n".join(lines)

@@ -1,0 +1,301 @@
+"""Sends the lines of an input to a sidecar, waits for their acknowledgements, and says how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from bronze_cli.options import option
+from bronze_cli.progress import Progress
+from bronze_cli.values import Address, Choice, File, Number, Switch, Text
+from bronze_client import Failure, Publisher, PublishError, Stats, connect
+from bronze_client.options import Origin
+
+from bronze_sidecar.cli.lines import Broken, Lines, read_ahead
+
+EXIT_UNDELIVERED = 1
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+SHOWN_FAILURES = 5
+# Enough to keep a sidecar busy, little enough to be done with soon after Ctrl-C.
+BUFFER_EVENTS = 20_000
+STALL_SECONDS = 1.0
+LOOK_SECONDS = 0.1
+PACE_SECONDS = 0.01
+MOMENT_SECONDS = 2.0
+"""How long an interrupted transfer waits for what is on its way."""
+
+
+@dataclass(frozen=True)
+class SendOptions:
+    """What the command line may say."""
+
+    to: str = option(Address(unix=True), "The sidecar: host:port or unix:///path.", required=True)
+    source: str = option(Text(), "The producing program, as name/version.", default="bronze-sidecar-send")
+    origin: str = option(
+        Choice(*get_args(Origin)), "How the messages came to the producer.", default="replay"
+    )
+    stream_id: str | None = option(
+        Text(),
+        "Names the stream, the first part of every event's id; a new unique one if not given. Give the"
+        " same one for the same file, and its events have the same ids each time.",
+    )
+    request_id: str = option(Text(), "The request that the messages answer.", default="")
+    session_id: str = option(Text(), "The client session that made the request.", default="")
+    meta: tuple[str, ...] = option(
+        Text(), "An entry for the meta of every event, as key:value; may be given several times.", default=()
+    )
+    rate: float = option(
+        Number(0.01, 1e9), "Most messages sent in a second; as many as possible if not given.", default=0.0
+    )
+    timeout: float = option(
+        Number(0.1, 1e9),
+        "Gives up when nothing was acknowledged for so many seconds; never if not given.",
+        default=0.0,
+    )
+    tls: bool = option(Switch(), "Encrypts the connection.", default=False)
+    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
+    tls_cert_file: Path | None = option(File(), "Client certificate, for mutual TLS.")
+    tls_key_file: Path | None = option(File(), "Key of the client certificate.")
+
+
+class Transfer:
+    """One run: from the first line to the last acknowledgement."""
+
+    def __init__(self, lines: Lines, options: SendOptions, meta: Mapping[str, str]) -> None:
+        self._lines = lines
+        self._options = options
+        self._meta = meta
+        self._progress = Progress(sys.stderr)
+        self._began = time.monotonic()
+        self._seconds = 0.0
+        self._stream_id = ""
+        self._stats = Stats()
+        self._position = -1
+        self._refused = 0
+        """Messages that the client would not take."""
+        self._failures: list[str] = []
+        self._error = ""
+        self._signal: signal.Signals | None = None
+
+    async def run(self) -> int:
+        """Send everything; return the exit status."""
+        with self._warnings_shown():
+            try:
+                async with self._connect() as publisher:
+                    self._stream_id = publisher.stream_id
+                    try:
+                        await self._supervise(publisher)
+                    finally:
+                        self._stats = publisher.stats
+            except PublishError as error:
+                self._error = self._error or error.reason
+        self._seconds = time.monotonic() - self._began
+        self._progress.end(self._figures(), self._share())
+        if self._error:
+            self._progress.note(f"bronze-sidecar: {self._error}")
+        if self._signal:
+            return 128 + self._signal
+        return 0 if self._is_delivered() else EXIT_UNDELIVERED
+
+    def summary(self) -> dict[str, Any]:
+        """Return what became of the messages."""
+        stats = self._stats
+        facts: dict[str, Any] = {
+            "stream_id": self._stream_id,
+            "sent": stats.accepted,
+            "acknowledged": stats.acknowledged,
+            "published": stats.published,
+            "filtered": stats.filtered,
+            "rejected": stats.rejected + self._refused,
+            "failed": stats.failed,
+            "dropped": stats.dropped,
+            "unacknowledged": stats.accepted - stats.acknowledged,
+            "seconds": round(self._seconds, 3),
+            "failures": self._failures,
+        }
+        return facts | ({"error": self._error} if self._error else {})
+
+    def _is_delivered(self) -> bool:
+        stats = self._stats
+        lost = stats.rejected + stats.failed + stats.dropped + self._refused
+        return not self._error and not lost and stats.acknowledged == stats.accepted
+
+    def _connect(self) -> contextlib.AbstractAsyncContextManager[Publisher]:
+        options = self._options
+        return connect(
+            options.to,
+            source=options.source,
+            origin=cast("Origin", options.origin),
+            stream_id=options.stream_id,
+            request_id=options.request_id,
+            session_id=options.session_id,
+            meta=self._meta,
+            buffer_events=BUFFER_EVENTS,
+            on_full="wait",
+            max_wait=math.inf,
+            on_failure=self._on_failure,
+            close_timeout=0.0,
+            tls=options.tls,
+            tls_ca_file=options.tls_ca_file,
+            tls_cert_file=options.tls_cert_file,
+            tls_key_file=options.tls_key_file,
+        )
+
+    @contextlib.contextmanager
+    def _warnings_shown(self) -> Iterator[None]:
+        """Let the client's warnings go to standard error, where the progress does not tell the same."""
+        log, handler = logging.getLogger("bronze_client"), _Notes(self._progress)
+        log.addHandler(handler)
+        log.propagate = False
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+            log.propagate = True
+
+    # -- sending
+
+    async def _supervise(self, publisher: Publisher) -> None:
+        """Send everything, unless a signal comes or nothing goes on for too long."""
+        loop = asyncio.get_running_loop()
+        sending = loop.create_task(self._send_all(publisher))
+        watching = loop.create_task(self._watch(publisher, sending))
+
+        def stop(number: signal.Signals, work: asyncio.Task[Any]) -> None:
+            self._signal = number
+            work.cancel()
+
+        try:
+            for number in STOPPING:
+                loop.add_signal_handler(number, stop, number, sending)
+            await asyncio.wait({sending})
+            if self._signal:
+                flushing = loop.create_task(_flush(publisher, MOMENT_SECONDS))
+                # A second signal ends even this.
+                for number in STOPPING:
+                    loop.add_signal_handler(number, stop, number, flushing)
+                await asyncio.wait({flushing})
+            elif not sending.cancelled():
+                sending.result()
+        finally:
+            for number in STOPPING:
+                loop.remove_signal_handler(number)
+            watching.cancel()
+            await asyncio.wait({watching})
+
+    async def _send_all(self, publisher: Publisher) -> None:
+        pace = Pace(self._options.rate) if self._options.rate else None
+        try:
+            async with contextlib.aclosing(read_ahead(self._lines)) as blocks:
+                async for lines in blocks:
+                    for line in lines:
+                        if not line or line.isspace():
+                            continue
+                        if not await self._publish(publisher, line):
+                            # It waits for room for as long as it takes, so this is the sidecar's last word.
+                            return
+                        if pace:
+                            await pace.wait()
+        except Broken as error:
+            self._error = str(error)
+        await _flush(publisher)
+
+    async def _publish(self, publisher: Publisher, line: bytes) -> bool:
+        self._position += 1
+        try:
+            # Whatever else the line is, with a blank in front it counts as JSON, and is refused as such.
+            return await publisher.publish_wait(line if line.startswith(b"{") else b" " + line)
+        except ValueError as error:
+            self._refused += 1
+            self._note_failure(f"position {self._position} rejected: {error}")
+            return True
+
+    def _on_failure(self, failure: Failure) -> None:
+        self._note_failure(str(failure))
+
+    def _note_failure(self, text: str) -> None:
+        if len(self._failures) < SHOWN_FAILURES:
+            self._failures.append(text)
+
+    # -- watching
+
+    async def _watch(self, publisher: Publisher, sending: asyncio.Task[None]) -> None:
+        """Show the progress; give up when there is none for too long."""
+        acknowledged, since = 0, time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._stats = publisher.stats
+            now = time.monotonic()
+            if self._stats.acknowledged > acknowledged or not self._stats.buffered_events:
+                acknowledged, since = self._stats.acknowledged, now
+            obstacle = await _flush(publisher, 0) if now - since > STALL_SECONDS else ""
+            if obstacle:
+                self._progress.show(f"waiting for the sidecar at {self._options.to}: {obstacle}")
+            else:
+                self._progress.show(self._figures(), self._share())
+            if 0 < self._options.timeout < now - since:
+                self._error = (
+                    f"gave up: nothing was acknowledged for {self._options.timeout:g} seconds. {obstacle}"
+                )
+                sending.cancel()
+                return
+
+    def _share(self) -> float | None:
+        """Return how much of the file was read, if that can be known."""
+        return min(1.0, self._lines.bytes_read / self._lines.size) if self._lines.size else None
+
+    def _figures(self) -> str:
+        stats = self._stats
+        seconds = time.monotonic() - self._began
+        rejected = stats.rejected + stats.failed + self._refused
+        return (
+            f"{stats.accepted:,} messages, {stats.acknowledged / seconds:,.0f}/s,"
+            f" {stats.acknowledged:,} acknowledged, {rejected:,} rejected"
+        )
+
+
+class Pace:
+    """Spreads messages evenly over time."""
+
+    def __init__(self, per_second: float) -> None:
+        self._seconds = 1 / per_second
+        self._due = time.monotonic()
+
+    async def wait(self) -> None:
+        """Wait until the next message is due; not at all if that is very soon."""
+        self._due += self._seconds
+        ahead = self._due - time.monotonic()
+        if ahead > PACE_SECONDS:
+            await asyncio.sleep(ahead)
+        elif ahead < -1.0:
+            # After a pause of the sidecar the rate still holds.
+            self._due = time.monotonic()
+
+
+async def _flush(publisher: Publisher, timeout: float | None = None) -> str:  # noqa: ASYNC109
+    """Wait until everything is acknowledged; return what stands in the way of what is not."""
+    try:
+        await publisher.flush(timeout)
+    except PublishError as error:
+        return error.reason
+    return ""
+
+
+class _Notes(logging.Handler):
+    """Writes log records between the progress."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(logging.CRITICAL if progress.is_shown else logging.WARNING)
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._progress.note(f"bronze-sidecar: {record.getMessage()}")

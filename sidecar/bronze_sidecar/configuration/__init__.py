@@ -1,0 +1,1 @@
+"""The whole configuration: declared, read from every place, checked, documented."""

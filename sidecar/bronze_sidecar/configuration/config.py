@@ -1,0 +1,197 @@
+"""The whole configuration: declared here and by the back ends, read from all sources, checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bronze_cli.given import Given, Names, from_environment, from_flags
+from bronze_cli.options import Option, Raw, option, options_of
+from bronze_cli.problems import ConfigError, Fault, Problem
+from bronze_cli.values import Address, Choice, File, Integer, ListOf, Number, SocketMode, Switch, is_loopback
+
+from bronze_sidecar.configuration.file import from_file
+from bronze_sidecar.routing.route import trial_faults
+from bronze_sidecar.routing.values import Headers
+from bronze_sidecar.sinks import BACKENDS, Backend
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Config:
+    """How the process runs, and the back ends that are on."""
+
+    backends: tuple[Backend, ...] = ()
+
+    config: Path | None = option(File(), "YAML file with options.", in_file=False)
+    listen: tuple[str, ...] = option(
+        ListOf(Address(unix=True)),
+        "Where producers connect: host:port or unix:///path; may be given several times.",
+        default=("127.0.0.1:50051",),
+    )
+    admin_listen: str = option(
+        Address(unix=False),
+        "Where health, readiness and metrics are served over HTTP.",
+        default="127.0.0.1:9464",
+    )
+    tls_cert_file: Path | None = option(
+        File(), "Certificate of the gRPC server, for addresses that are not loopback."
+    )
+    tls_key_file: Path | None = option(File(), "Key of that certificate.")
+    tls_client_ca_file: Path | None = option(
+        File(), "Certificates that producers' own must be signed by, for mutual TLS."
+    )
+    insecure: bool = option(Switch(), "Allows addresses that are not loopback without TLS.", default=False)
+    socket_mode: int = option(SocketMode(), "Access rights of unix sockets, in octal digits.", default=0o600)
+    log_level: str = option(
+        Choice("debug", "info", "warning", "error"), "Least severe log lines.", default="info"
+    )
+    log_format: str = option(
+        Choice("auto", "console", "json"), "Form of log lines; auto is console on a terminal.", default="auto"
+    )
+    grace_seconds: float = option(
+        Number(0, 3600), "How long stopping may take to deliver what was accepted.", default=25.0
+    )
+    max_event_bytes: int = option(
+        Integer(1024, 64 * MEBIBYTE), "Largest event that is accepted.", default=MEBIBYTE
+    )
+    max_queue_events: int = option(
+        Integer(1, 100_000_000), "Most events that wait for one back end.", default=100_000
+    )
+    max_queue_bytes: int = option(
+        Integer(MEBIBYTE, 1 << 40), "Most bytes that wait for one back end.", default=64 * MEBIBYTE
+    )
+    retry_limit: int = option(
+        Integer(0, 1_000_000),
+        "How often a write is tried again before its events fail; 0 means for ever.",
+        default=0,
+    )
+    retry_backoff_ms: int = option(Integer(1, 60_000), "Longest wait before the first retry.", default=100)
+    retry_backoff_max_ms: int = option(
+        Integer(1, 3_600_000), "Longest wait before any retry.", default=10_000
+    )
+
+
+OPTIONS: tuple[Option[Any], ...] = (
+    *options_of(Config, ""),
+    *(each for backend in BACKENDS for each in options_of(backend, backend.name)),
+)
+NAMES = Names(OPTIONS)
+
+
+def load(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """Return the checked configuration; raise ConfigError with everything that is wrong."""
+    flags, variables = from_flags(arguments, NAMES), from_environment(environ, NAMES)
+    problems = [*flags.problems, *variables.problems]
+    given = {**variables.values, **flags.values}
+    if "config" in given:
+        file = _file(given["config"], problems)
+        problems += file.problems
+        given = {**file.values, **given}
+    values = _values(given, problems)
+    backends = [_backend(cls, given, values, problems) for cls in BACKENDS]
+    config = Config(
+        backends=tuple(backend for backend in backends if backend),
+        **{each.attribute: values[each.path] for each in OPTIONS if not each.group and each.path in values},
+    )
+    for attribute, fault in _process_faults(config):
+        where = given[attribute][0] if attribute in given else NAMES.by_path[attribute].flag
+        problems.append(Problem(where, fault.what, fault.remedy))
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
+    """Yield what is wrong between the process's own options, each with the option to name."""
+    if config.retry_backoff_ms > config.retry_backoff_max_ms:
+        yield "retry_backoff_ms", Fault("is longer than the longest wait, --retry-backoff-max-ms.")
+    if config.max_event_bytes > config.max_queue_bytes:
+        yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
+    if (config.tls_cert_file is None) != (config.tls_key_file is None):
+        given, absent = ("cert", "key") if config.tls_cert_file else ("key", "cert")
+        yield f"tls_{given}_file", Fault("is of no use alone.", f"Add --tls-{absent}-file.")
+    if config.tls_client_ca_file and not config.tls_cert_file:
+        yield "tls_client_ca_file", Fault("is of no use alone.", "Add --tls-cert-file and --tls-key-file.")
+    for address in config.listen:
+        if not is_loopback(address) and not config.tls_cert_file and not config.insecure:
+            yield (
+                "listen",
+                Fault(
+                    f"'{address}' is not loopback, and there is no TLS.",
+                    "Add --tls-cert-file and --tls-key-file, or --insecure if the network is trusted.",
+                ),
+            )
+
+
+def _file(given: tuple[str, Raw | None], problems: list[Problem]) -> Given:
+    where, raw = given
+    path = [] if raw is None else File().parse(raw)
+    if isinstance(path, list):
+        problems += [Problem(where, fault.what, fault.remedy) for fault in path]
+        return Given()
+    return from_file(path, NAMES)
+
+
+def _values(given: Mapping[str, tuple[str, Raw | None]], problems: list[Problem]) -> dict[str, Any]:
+    values = {}
+    for path, (where, raw) in given.items():
+        if raw is None:
+            continue
+        kind = NAMES.by_path[path].kind
+        value = kind.parse(raw)
+        if not isinstance(value, list):
+            values[path] = value
+        # A header may well hold an e-mail address, all else an address with a user and password.
+        elif _may_hold_credentials(raw, "://" if isinstance(kind, Headers) else ":"):
+            problems += [
+                Problem(where, "is wrong, and not shown: it may hold credentials.", f.remedy) for f in value
+            ]
+        else:
+            problems += [Problem(where, fault.what, fault.remedy) for fault in value]
+    return values
+
+
+def _may_hold_credentials(raw: Raw, sign: str) -> bool:
+    """Whether '@' stands behind the sign, also where a comma in the password splits the text."""
+    texts = [raw] if isinstance(raw, str) else raw.values() if isinstance(raw, dict) else raw
+    return any("@" in text.partition(sign)[2] for text in texts)
+
+
+def _backend(
+    cls: type[Backend],
+    given: Mapping[str, tuple[str, Raw | None]],
+    values: Mapping[str, Any],
+    problems: list[Problem],
+) -> Backend | None:
+    """Make a back end of its options, if any are given; check them together once each is right."""
+    options = [each for each in OPTIONS if each.group == cls.name]
+    mine = {each.name: given[each.path][0] for each in options if each.path in given}
+    if not mine:
+        return None
+    missing = [each for each in options if each.required and not mine.keys() & {each.name, each.alternative}]
+    if missing:
+        problems.append(_half_configured(cls, next(iter(mine.values())), missing))
+        return None
+    if any(each.path in given and each.path not in values for each in options):
+        return None
+    backend = cls(**{each.attribute: values[each.path] for each in options if each.path in values})
+    attributes = {each.attribute: each for each in options}
+    for attribute, fault in (*backend.faults(), *trial_faults(backend)):
+        where = mine.get(attributes[attribute].name, attributes[attribute].flag)
+        problems.append(Problem(where, fault.what, fault.remedy))
+    return backend
+
+
+def _half_configured(cls: type[Backend], where: str, missing: Sequence[Option[Any]]) -> Problem:
+    names = " and ".join(each.name.replace("_", " ") for each in missing)
+    remedy = ", ".join(
+        f"{each.flag} ({each.variable}, or {each.path} in the file)"
+        + (f" or --{cls.name}-{each.alternative}" if each.alternative else "")
+        for each in missing
+    )
+    verb = "are" if len(missing) > 1 or names.endswith("s") else "is"
+    return Problem(where, f"{cls.title} is half configured: its {names} {verb} missing.", f"Add {remedy}.")

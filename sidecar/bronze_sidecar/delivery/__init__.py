@@ -1,0 +1,1 @@
+"""From records to confirmations: what waits for a back end, and what is tried again."""

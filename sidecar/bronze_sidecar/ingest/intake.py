@@ -1,0 +1,272 @@
+"""From a producer's batch to records in the lanes: the hot path, so work is per batch where it can be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+from bronze_client._generated.bronze.sidecar.internal.v1.typed_pb2 import TypedRequest
+from bronze_client.schema import Batch, Failure, FailureKind, NormalizedEvent, Outcome
+from google.protobuf.message import DecodeError
+
+from bronze_sidecar.delivery.lane import Lane
+from bronze_sidecar.envelope.event import EVENT_ID_HEADS, META, Event, Groups
+from bronze_sidecar.envelope.payloads import ORIGINS, PAYLOAD_CASES, snake_case
+from bronze_sidecar.envelope.wire import heads, map_entry, string_field, timestamp_field, varint_field
+from bronze_sidecar.errors import Rejected
+from bronze_sidecar.mapping.mapper import Mapper, StreamContext
+from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.telemetry.metrics import Metrics
+
+CASE_BY_FIELD = {snake_case(case): case for case in PAYLOAD_CASES}
+INGEST_TS = 5
+_NO_META: dict[str, str] = {}
+_SOURCE, _ORIGIN = heads(1), 6
+
+
+class Contents:
+    """What a batch carries: envelopes or JSON messages, with their number and size."""
+
+    __slots__ = ("are_envelopes", "first_position", "messages", "sequence", "size")
+
+    def __init__(self, batch: Batch) -> None:
+        self.sequence = batch.sequence
+        self.first_position = batch.first_position
+        self.are_envelopes = bool(batch.envelopes)
+        self.messages: Sequence[bytes] = batch.envelopes
+        blocks = batch.envelopes or batch.json
+        self.size = sum(map(len, blocks))
+        if not self.are_envelopes:
+            # A newline at the end of a block adds no message.
+            self.messages = [line for block in blocks for line in block.removesuffix(b"\n").split(b"\n")]
+
+
+class Ticket:
+    """A producer's batch on its way: counts what is still open, and says when nothing is."""
+
+    __slots__ = (
+        "_done",
+        "_id_start",
+        "events",
+        "failures",
+        "filtered",
+        "messages",
+        "open",
+        "sequence",
+        "size",
+    )
+
+    def __init__(self, contents: Contents, id_start: int, done: Callable[[Ticket], None]) -> None:
+        self.sequence = contents.sequence
+        self.messages = len(contents.messages)
+        self.size = contents.size
+        self.events = 0
+        """Events that the batch became."""
+        self.filtered = 0
+        self.open = 1
+        """Records not settled yet, and one while the batch is being taken in."""
+        self.failures: list[Failure] = []
+        self._id_start = id_start
+        """Where an event's id goes on after the stream's."""
+        self._done = done
+
+    def stored(self, count: int) -> None:
+        """Take note that so many records are done."""
+        self.open -= count
+        if not self.open:
+            self._done(self)
+
+    def failed(self, record: Record, backend: str, reason: str) -> None:
+        """Take note that a record will never be stored."""
+        position, level = self.place_of(record.event)
+        failure = Failure(
+            position=position, kind=FailureKind.FAILURE_KIND_FAILED, reason=reason, backend=backend
+        )
+        if level:
+            failure.level = int(level)
+        self.failures.append(failure)
+        self.stored(1)
+
+    def place_of(self, event: Event) -> tuple[int, str]:
+        """Return the position of an event's message, and its level if it is one of several."""
+        position, _, level = event.id[self._id_start :].partition(".")
+        return int(position), level
+
+    def rejected(self, position: int, reason: str) -> None:
+        """Take note of a message that became no event."""
+        self.failures.append(
+            Failure(position=position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason)
+        )
+
+    def outcome(self) -> Outcome:
+        """Return what became of the events."""
+        # An event that two back ends refuse is two failures, but one event.
+        failed = {
+            (each.position, each.level)
+            for each in self.failures
+            if each.kind == FailureKind.FAILURE_KIND_FAILED
+        }
+        published = self.events - self.filtered - len(failed)
+        return Outcome(published=published, filtered=self.filtered, failures=self.failures)
+
+
+class Intake:
+    """Takes the batches of one stream into the lanes."""
+
+    def __init__(
+        self, context: StreamContext, lanes: Sequence[Lane], max_event_bytes: int, metrics: Metrics
+    ) -> None:
+        self._context = context
+        self._mapper = Mapper(context)
+        self._lanes = lanes
+        self._max_event_bytes = max_event_bytes
+        self._metrics = metrics
+        self._id_prefix = f"{context.stream_id}:"
+        own = {"request_id": context.request_id, "session_id": context.session_id, **context.meta}
+        self._context_meta = {key: value for key, value in own.items() if value or key in context.meta}
+        self._needs_meta = any(lane.route.needs_meta for lane in lanes)
+        self._source_field = string_field(_SOURCE, context.source)
+        self._origin_field = varint_field(_ORIGIN, context.origin)
+
+    def take(self, contents: Contents, request: bytes, done: Callable[[Ticket], None]) -> Ticket:
+        """Put a batch's events into the lanes; `done` hears when all of them are settled.
+
+        `request` is what the batch came in.
+        """
+        seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+        ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
+        ticket = Ticket(contents, len(self._id_prefix), done)
+        if contents.are_envelopes:
+            groups = self._from_envelopes(contents, request, ingest_field, ticket)
+        else:
+            groups = self._from_json(contents, ingest_field, ticket)
+        sizes = [len(event.envelope) for group in groups for event in group]
+        if sizes and max(sizes) > self._max_event_bytes:
+            groups, sizes = self._without_large(groups, ticket)
+        ticket.events = len(sizes)
+        self._metrics.received.inc(ticket.messages)
+        self._metrics.received_bytes.inc(len(request))
+        if ticket.failures:
+            self._metrics.rejected.inc(len(ticket.failures))
+        self._route(groups, sizes, ticket)
+        ticket.stored(1)
+        return ticket
+
+    def _without_large(self, groups: Groups, ticket: Ticket) -> tuple[Groups, list[int]]:
+        """Reject the events that are too large; return the others, with their sizes."""
+        most = self._max_event_bytes
+        kept = []
+        for group in groups:
+            for event in group:
+                if (size := len(event.envelope)) > most:
+                    reason = f"the event has {size} bytes; --max-event-bytes allows {most}"
+                    ticket.rejected(ticket.place_of(event)[0], reason)
+            kept.append([event for event in group if len(event.envelope) <= most])
+        ticket.failures.sort(key=lambda failure: failure.position)
+        return list(filter(None, kept)), [len(event.envelope) for group in kept for event in group]
+
+    def _route(self, groups: Groups, sizes: list[int], ticket: Ticket) -> None:
+        events = list(chain.from_iterable(groups))
+        untaken = events
+        for lane in self._lanes:
+            addressed = zip(lane.route.addresses(groups), events, strict=True)
+            records = [Record(address, event) for address, event in addressed if address is not None]
+            if len(records) == len(events):
+                untaken = []
+                size = sum(sizes)
+            else:
+                untaken = [event for event in untaken if not lane.route.takes(event.payload_case)]
+                size = sum(len(record.event.envelope) for record in records)
+            if records:
+                ticket.open += len(records)
+                lane.put(ticket, records, size)
+        ticket.filtered = len(untaken)
+        if untaken:
+            self._metrics.filtered.inc(len(untaken))
+
+    def _from_json(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> Groups:
+        groups: list[list[Event]] = []
+        map_message = self._mapper.events
+        for position, line in enumerate(contents.messages, contents.first_position):
+            try:
+                groups.append(map_message(line, position, ingest_field))
+            except Rejected as error:
+                ticket.rejected(position, str(error))
+        return groups
+
+    def _from_envelopes(
+        self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
+    ) -> Groups:
+        try:
+            typed: Sequence[NormalizedEvent | None] = TypedRequest.FromString(request).batch.envelopes
+        except DecodeError:
+            # One of them is no envelope: look at each alone, to refuse only that one.
+            typed = [_decoded(envelope) for envelope in contents.messages]
+        events: list[Event] = []
+        position = contents.first_position - 1
+        prefix, cases, heads = self._id_prefix, CASE_BY_FIELD, EVENT_ID_HEADS
+        own_source, own_origin, own_meta = self._context.source, self._context.origin, self._context_meta
+        needs_meta = self._needs_meta
+        for envelope, event in zip(contents.messages, typed, strict=True):
+            position += 1
+            case = cases.get(event.WhichOneof("payload")) if event is not None else None
+            if event is None or case is None or not (exchange := event.exchange):
+                ticket.rejected(position, _fault(event))
+                continue
+            event_id = f"{prefix}{position}"
+            id_bytes = event_id.encode()
+            # What an envelope lacks is appended: a field that comes later counts.
+            lacking = b"" if event.HasField("ingest_ts") else ingest_field
+            if not (source := event.source):
+                source = own_source
+                lacking += self._source_field
+            origin: int = event.origin
+            if not origin:
+                origin = own_origin
+                lacking += self._origin_field
+            if own_meta:
+                lacking += self._lacking_meta(event)
+            events.append(
+                Event(
+                    b"".join((envelope, heads[len(id_bytes)], id_bytes, lacking)),
+                    event_id,
+                    case,
+                    exchange,
+                    event.symbol,
+                    event.meta.get("data_type", ""),
+                    source,
+                    ORIGINS[origin] if 0 <= origin < len(ORIGINS) else ORIGINS[0],
+                    self._meta_of(event) if needs_meta else _NO_META,
+                )
+            )
+        return list(zip(events))
+
+    def _lacking_meta(self, event: NormalizedEvent) -> bytes:
+        """Return the context's meta entries that an envelope does not have itself."""
+        lacking = (entry for entry in self._context_meta.items() if entry[0] not in event.meta)
+        return b"".join(map_entry(META, key, value) for key, value in lacking)
+
+    def _meta_of(self, event: NormalizedEvent) -> dict[str, str]:
+        # A copy: the map itself would keep the whole parsed request in memory. (And a comprehension: the
+        # map's own `items` costs three times as much.)
+        entries = event.meta
+        meta = {key: entries[key] for key in entries}
+        meta.pop("event_id", None)
+        return {**self._context_meta, **meta} if self._context_meta else meta
+
+
+def _fault(event: NormalizedEvent | None) -> str:
+    """Say why an envelope is refused."""
+    if event is None:
+        return "the bytes are no NormalizedEvent"
+    if event.WhichOneof("payload") is None:
+        return "the envelope has no payload that this version knows"
+    return "the envelope has no exchange"
+
+
+def _decoded(envelope: bytes) -> NormalizedEvent | None:
+    try:
+        return NormalizedEvent.FromString(envelope)
+    except DecodeError:
+        return None

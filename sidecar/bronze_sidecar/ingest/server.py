@@ -1,0 +1,274 @@
+"""The gRPC service: streams in, acknowledgements out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import grpc
+from bronze_client.schema import (
+    Acknowledgement,
+    Batch,
+    Credits,
+    Opened,
+    PublishBatchRequest,
+    PublishBatchResponse,
+    PublishRequest,
+    PublishResponse,
+)
+from bronze_client.schema import StreamContext as StreamContextMessage
+from google.protobuf.message import DecodeError
+
+from bronze_sidecar.configuration.config import Config
+from bronze_sidecar.delivery.lane import Lane
+from bronze_sidecar.errors import Rejected
+from bronze_sidecar.ingest.intake import Contents, Intake
+from bronze_sidecar.ingest.session import Session, Sessions
+from bronze_sidecar.mapping.mapper import StreamContext
+from bronze_sidecar.telemetry.metrics import Metrics
+
+SERVICE = "bronze.sidecar.v1.SidecarService"
+PRODUCER_ID_LIMIT = 128
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+class Refused(Exception):  # noqa: N818 - named for what became of the call
+    """Ends a call with a status."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+
+
+def invalid(details: str) -> Refused:
+    return Refused(grpc.StatusCode.INVALID_ARGUMENT, details)
+
+
+class Service:
+    """Takes batches from producers and answers when they are done."""
+
+    def __init__(self, config: Config, lanes: Sequence[Lane], metrics: Metrics) -> None:
+        self._lanes = lanes
+        self._metrics = metrics
+        self._max_event_bytes = config.max_event_bytes
+        self._credits = Credits(events=config.max_queue_events, bytes=config.max_queue_bytes)
+        self._sessions = Sessions()
+        self._draining = asyncio.Event()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return what a gRPC server needs; requests stay bytes, for the hot path parses them itself."""
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Publish": grpc.stream_stream_rpc_method_handler(self._answering(self.publish)),
+                "PublishBatch": grpc.unary_unary_rpc_method_handler(self._answering(self.publish_batch)),
+            },
+        )
+
+    def drain(self) -> None:
+        """Refuse new batches; streams end when what they sent is done."""
+        self._draining.set()
+
+    @staticmethod
+    def _answering(
+        behaviour: Callable[[bytes, Context], Awaitable[bytes | None]],
+    ) -> Callable[[bytes, Context], Awaitable[bytes | None]]:
+        async def answer(request: bytes, context: Context) -> bytes | None:
+            try:
+                return await behaviour(request, context)
+            except Refused as refusal:
+                await context.abort(refusal.code, str(refusal))
+
+        return answer
+
+    # -- a single batch
+
+    async def publish_batch(self, request: bytes, context: Context) -> bytes:  # noqa: ARG002
+        """Publish one batch; answer when it is done."""
+        if self._draining.is_set():
+            raise Refused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
+        try:
+            message = PublishBatchRequest.FromString(request)
+        except DecodeError as error:
+            raise invalid("the request is no PublishBatchRequest") from error
+        intake = self._intake(message.context)
+        contents = contents_of(message.batch)
+        if not all(lane.has_room for lane in self._lanes):
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"no room for more events: {self._full_lanes()}"
+            )
+        done = asyncio.Event()
+        ticket = intake.take(contents, request, lambda _: done.set())
+        await done.wait()
+        return PublishBatchResponse(outcome=ticket.outcome()).SerializeToString()
+
+    def _full_lanes(self) -> str:
+        return ", ".join(f"{lane.name} is {lane.state}" for lane in self._lanes if not lane.has_room)
+
+    def _intake(self, message: StreamContextMessage) -> Intake:
+        try:
+            context = StreamContext(
+                stream_id=message.stream_id,
+                source=message.source,
+                origin=message.origin,
+                request_id=message.request_id,
+                session_id=message.session_id,
+                meta=dict(message.meta),
+            )
+        except Rejected as error:
+            raise invalid(f"context: {error}") from error
+        return Intake(context, self._lanes, self._max_event_bytes, self._metrics)
+
+    # -- a stream
+
+    async def publish(self, _: object, context: Context) -> None:
+        """Serve one stream until its producer ends it, it is lost, or the sidecar stops."""
+        if self._draining.is_set():
+            raise Refused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
+        session, intake, known, key = await self._open(context)
+        taken_over = asyncio.Event()
+        session.take_over = taken_over.set
+        self._metrics.streams.inc()
+        reader = asyncio.create_task(self._read(session, intake, context))
+        ending = asyncio.Event()
+        writer = asyncio.create_task(self._acknowledge(session, context, known, ending))
+        ends = [asyncio.create_task(event.wait()) for event in (self._draining, taken_over)]
+        try:
+            await asyncio.wait({reader, writer, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if taken_over.is_set():
+                raise Refused(
+                    grpc.StatusCode.ABORTED, "the producer has resumed the stream on another connection"
+                )
+            if reader.done():
+                reader.result()
+            if writer.done():
+                writer.result()
+            # While draining, reading goes on: a producer whose request nobody takes would hear of the
+            # stream's end before it has read the last acknowledgements.
+            ending.set()
+            session.changed.set()
+            await writer
+            if self._draining.is_set():
+                raise Refused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
+            # A call that was cut off can look like one whose producer has no more.
+            if not context.cancelled():
+                self._sessions.drop(*key)
+        finally:
+            self._metrics.streams.dec()
+            if session.take_over == taken_over.set:
+                session.take_over = None
+                session.idle_since = time.monotonic()
+            tasks: list[asyncio.Task[object]] = [reader, writer, *ends]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _open(self, context: Context) -> tuple[Session, Intake, int, tuple[str, str]]:
+        """Read the opening request; answer with where to go on."""
+        request = await read(context)
+        if request is None:
+            raise invalid("the stream ended before it was opened")
+        message = parse(request)
+        if message.WhichOneof("kind") != "open":
+            raise invalid("the first request must open the stream")
+        producer_id, known = message.open.producer_id, message.open.acknowledged_sequence
+        if not 0 < len(producer_id) <= PRODUCER_ID_LIMIT:
+            raise invalid(f"producer_id must have 1 to {PRODUCER_ID_LIMIT} characters")
+        intake = self._intake(message.open.context)
+        key = producer_id, message.open.context.stream_id
+        session = self._sessions.resume(*key)
+        if session is None or known > session.acknowledged:
+            session = Session(known)
+            self._sessions.add(*key, session)
+        elif session.take_over:
+            session.take_over()
+        opened = Opened(
+            acknowledged_sequence=session.acknowledged,
+            credits=self._credits,
+            outcome=session.outcome_since(known),
+        )
+        await context.write(PublishResponse(opened=opened).SerializeToString())
+        return session, intake, opened.acknowledged_sequence, key
+
+    async def _read(self, session: Session, intake: Intake, context: Context) -> None:
+        """Take batches in until the producer has no more."""
+        while True:
+            request = await read(context)
+            if request is None:
+                return
+            message = parse(request)
+            if message.WhichOneof("kind") != "batch":
+                raise invalid("the stream is open already; every further request must be a batch")
+            await self._take(session, intake, message.batch, request)
+
+    async def _take(self, session: Session, intake: Intake, batch: Batch, request: bytes) -> None:
+        # First, for whatever is checked must still hold when the batch is taken in.
+        for lane in self._lanes:
+            if not lane.has_room:
+                await lane.wait_for_room()
+        if self._draining.is_set():
+            # Its producer keeps what is not acknowledged.
+            return
+        if batch.sequence <= session.accepted:
+            # Sent again: it is on its way, or done. Either way an acknowledgement says so.
+            session.changed.set()
+            return
+        if batch.sequence != session.accepted + 1:
+            raise invalid(f"batch {session.accepted + 1} must come next, not batch {batch.sequence}")
+        contents = contents_of(batch)
+        events = session.events_on_the_way + len(contents.messages)
+        size = session.bytes_on_the_way + contents.size
+        if events > self._credits.events or size > self._credits.bytes:
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{events} events and {size} bytes would be on the way; the credits are"
+                f" {self._credits.events} events and {self._credits.bytes} bytes",
+            )
+        session.take(intake, contents, request)
+
+    async def _acknowledge(
+        self, session: Session, context: Context, known: int, ending: asyncio.Event
+    ) -> None:
+        """Write an acknowledgement whenever there is news: one for all that is done by then.
+
+        Once the stream is ending, return when everything is acknowledged. If it is the sidecar that ends, the
+        producer is asked to send no more.
+        """
+        has_asked = False
+        while not (ending.is_set() and session.is_done and known == session.acknowledged):
+            await session.changed.wait()
+            session.changed.clear()
+            if self._draining.is_set() and not has_asked:
+                await context.write(PublishResponse(credits=Credits()).SerializeToString())
+                has_asked = True
+            newest = session.acknowledged
+            if newest == known and ending.is_set():
+                continue
+            acknowledgement = Acknowledgement(sequence=newest, outcome=session.outcome_since(known))
+            known = newest
+            await context.write(PublishResponse(acknowledgement=acknowledgement).SerializeToString())
+
+
+async def read(context: Context) -> bytes | None:
+    """Return the next request, or None when the producer has no more."""
+    request: object = await context.read()
+    return request if isinstance(request, bytes) else None
+
+
+def parse(request: bytes) -> PublishRequest:
+    """Parse a request of a stream."""
+    try:
+        return PublishRequest.FromString(request)
+    except DecodeError as error:
+        raise invalid("the request is no PublishRequest") from error
+
+
+def contents_of(batch: Batch) -> Contents:
+    """Return what a batch carries; refuse one that is none."""
+    if batch.envelopes and batch.json:
+        raise invalid("a batch carries envelopes or JSON, not both")
+    if not batch.envelopes and not batch.json:
+        raise invalid("the batch is empty")
+    return Contents(batch)

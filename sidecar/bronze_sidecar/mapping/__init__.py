@@ -1,0 +1,1 @@
+"""Normalized JSON messages to envelopes, without any I/O."""

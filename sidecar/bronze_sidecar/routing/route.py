@@ -1,0 +1,196 @@
+"""Routes: compiled once from a back end's rules, they turn an event into its address, or filter it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from bronze_cli.problems import Fault, shorten
+
+from bronze_sidecar.envelope.event import Event, Groups
+from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
+from bronze_sidecar.routing.rules import Address, Rules
+from bronze_sidecar.routing.template import FIELDS, Template
+
+CACHE_LIMIT = 100_000
+
+AWKWARD_VALUES = (
+    "BTC/USDT",
+    "XBT.P",
+    "1000*",
+    ">",
+    "a b",
+    "a|b",
+    "a-b",
+    "a_b",
+    "%41",
+    "_41",
+    "$SYS",
+    "日本円",
+    "",
+    "X" * 300,
+)
+"""Symbols that have broken names on one bus or another; each route is tried with them at start-up."""
+
+
+class Route:
+    """What one back end does with events."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._cases = frozenset(PAYLOAD_CASES) if rules.include is None else rules.include
+        self.address = _compile(rules, self._cases)
+        """Returns where an event goes, or None if its payload case is filtered."""
+        addressing = _addressing(rules, self._cases)
+        self._names_ids = any("meta.event_id" in template.placeholders for template in addressing)
+        self._templated = [(name, template.renderer()) for name, template in rules.templated_headers.items()]
+        self.has_event_headers = bool(self._templated or rules.meta_prefix)
+        """Whether headers differ between events of one address, beside the event's id."""
+
+        self.needs_meta = bool(rules.meta_prefix) or any(template.uses_meta for template in rules.templates())
+        """Whether an event's meta plays a part."""
+
+    def takes(self, payload_case: str) -> bool:
+        """Tell whether events of a payload case are published."""
+        return payload_case in self._cases
+
+    def addresses(self, groups: Groups) -> list[Address | None]:
+        """Return where each event goes."""
+        address_of = self.address
+        if self._names_ids:
+            return [address_of(event) for group in groups for event in group]
+        addresses: list[Address | None] = []
+        for group in groups:
+            addresses += [address_of(group[0])] * len(group)
+        return addresses
+
+    def event_headers(self, event: Event) -> list[tuple[str, str]]:
+        """Return the headers that depend on the single event, without its id."""
+        headers = [(name, render(event)) for name, render in self._templated]
+        prefix = self.rules.meta_prefix
+        if prefix:
+            headers += [(prefix + key, value) for key, value in event.meta.items()]
+        return headers
+
+    def headers(self, event: Event) -> list[tuple[str, str]]:
+        """Return all headers (fields, attributes) of the event's record."""
+        rules = self.rules
+        address = self.address(event)
+        headers = [*(address.headers if address else ()), *self.event_headers(event)]
+        if rules.id_header:
+            headers.append((rules.id_header, event.id))
+        return [header for header in headers if header[1]] if rules.drop_empty_headers else headers
+
+
+def _compile(rules: Rules, cases: frozenset[str]) -> Callable[[Event], Address | None]:
+    """Make one function that finds an event's address, and remembers it unless meta takes part."""
+    renderers = {case: _renderer(rules.template_of(case), rules) for case in cases}
+
+    def render(event: Event) -> Address | None:
+        renderer = renderers.get(event.payload_case)
+        return renderer(event) if renderer else None
+
+    placeholders = {name for template in _addressing(rules, cases) for name in template.placeholders}
+    if any(name.startswith("meta.") for name in placeholders):
+        return render
+    cache: dict[tuple[str, ...], Address] = {}
+
+    def remember(key: tuple[str, ...], event: Event) -> Address | None:
+        address = render(event)
+        if address:
+            if len(cache) >= CACHE_LIMIT:
+                cache.clear()
+            cache[key] = address
+        return address
+
+    # A dictionary look-up by the fields that the templates name costs a fraction of rendering. The
+    # headers of an address name the payload case and the data type.
+    fields = "".join(f"e.{FIELDS[name]}, " for name in sorted(placeholders | {"payloadCase", "dataType"}))
+    names = {"known": cache.get, "remember": remember}
+    return eval(f"lambda e: known(k := ({fields})) or remember(k, e)", names)  # type: ignore[no-any-return] # noqa: S307
+
+
+def _addressing(rules: Rules, cases: frozenset[str]) -> list[Template]:
+    """Return the templates that make up an address."""
+    return [template for template in (rules.key, *map(rules.template_of, cases)) if template]
+
+
+def _renderer(destination: Template, rules: Rules) -> Callable[[Event], Address]:
+    names: dict[str, Any] = {"Address": Address, "static": tuple(rules.static_headers.items())}
+    headers = "static"
+    if rules.type_headers:
+        headers = "(('payloadCase', e.payload_case), ('dataType', e.data_type), *static)"
+    key = rules.key or destination
+    rendered = f"Address({destination.expression(names)}, {key.expression(names)}, {headers})"
+    return eval(f"lambda e: {rendered}", names)  # type: ignore[no-any-return] # noqa: S307 - made of checked names and repr'd text
+
+
+def trial_faults(options: Any) -> Iterator[tuple[str, Fault]]:
+    """Render every template among a back end's options over awkward values; yield what is not safe."""
+    for attribute, template in _templates(options):
+        if not template.target.escape_character or not template.placeholders:
+            continue
+        fault = _trial_fault(template)
+        if fault:
+            yield attribute, fault
+
+
+@lru_cache(64)
+def _trial_fault(template: Template) -> Fault | None:
+    render = template.renderer()
+    names_both = {"exchange", "symbol"} <= set(template.placeholders)
+    # What a template does not name cannot change what it gives.
+    for case in PAYLOAD_CASES if "payloadCase" in template.placeholders else PAYLOAD_CASES[:1]:
+        seen: dict[str, tuple[str, str]] = {}
+        for exchange in AWKWARD_VALUES if "exchange" in template.placeholders else AWKWARD_VALUES[:1]:
+            for symbol in AWKWARD_VALUES:
+                event = Event(
+                    envelope=b"",
+                    id=symbol,
+                    payload_case=case,
+                    exchange=exchange,
+                    symbol=symbol,
+                    data_type=symbol,
+                    source=symbol,
+                    origin="replay",
+                    meta=_Everywhere(symbol),
+                )
+                name = render(event)
+                what = template.target.text_fault(name)
+                if what:
+                    return _trial_failed(
+                        template, f"symbol '{shorten(symbol)}' gives '{shorten(name)}': {what}"
+                    )
+                other = seen.setdefault(name, (exchange, symbol))
+                if names_both and other != (exchange, symbol):
+                    return _trial_failed(
+                        template, f"{other} and {(exchange, symbol)} both give '{shorten(name)}'"
+                    )
+    return None
+
+
+def _trial_failed(template: Template, what: str) -> Fault:
+    return Fault(
+        f"'{shorten(template.text)}' can give an illegal or ambiguous {template.target.noun}: {what}."
+    )
+
+
+class _Everywhere(dict[str, str]):
+    """A meta that has the same value under every key."""
+
+    def __init__(self, value: str) -> None:
+        super().__init__()
+        self.value = value
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
+        return self.value
+
+
+def _templates(options: Any) -> Iterator[tuple[str, Template]]:
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        for template in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(template, Template):
+                yield field.name, template

@@ -1,0 +1,1 @@
+"""What the AWS back ends share."""

@@ -1,0 +1,196 @@
+"""Planning a write as calls that keep order per key, although a call may store only some of its records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent
+from bronze_sidecar.sinks.aws.service import Denied, Missing, Refused
+from bronze_sidecar.sinks.base import Failed
+
+
+class CallLimits(NamedTuple):
+    """The most that one call may carry."""
+
+    records: int
+    bytes: int
+
+
+class Queue:
+    """Records of one order, by their places in the batch."""
+
+    __slots__ = ("busy", "held", "next", "places")
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self.next = 0
+        """How many of them are in calls, or were."""
+        self.busy = 0
+        """How many of them are in calls."""
+        self.held = False
+        """Whether one of them failed."""
+
+
+class Call:
+    """Records of one destination that are sent together; queues and places go side by side."""
+
+    __slots__ = ("destination", "places", "queues")
+
+    def __init__(self, destination: str, queues: list[Queue], places: list[int]) -> None:
+        self.destination = destination
+        self.queues = queues
+        self.places = places
+
+
+Send = Callable[[Call], Awaitable[Mapping[int, DeliveryError]]]
+"""Makes a call; returns the errors of records that were not stored, by their index in the call."""
+
+
+class Plan:
+    """What is still to be sent of a batch.
+
+    A call takes the first record of each order, or the first few if `run` allows it, and an order takes
+    part in one call at a time. After a record that was not stored, nothing more of its order is sent.
+    """
+
+    def __init__(
+        self,
+        orders: Sequence[tuple[str, Hashable]],
+        sizes: Sequence[int],
+        errors: dict[int, DeliveryError],
+        limits: CallLimits,
+        run: int = 1,
+    ) -> None:
+        """Plan a batch: destination and key of each record, its size, and what is wrong with it already."""
+        self.errors = errors
+        self._count = len(orders)
+        self._sizes = sizes
+        self._limits = limits
+        self._run = run
+        self._halves: list[Call] = []
+        self._stopped = False
+        queues: dict[tuple[str, Hashable], Queue] = {}
+        self._idle: dict[str, deque[Queue]] = {}
+        for place, order in enumerate(orders):
+            if errors and place in errors:
+                continue
+            queue = queues.get(order)
+            if queue is None:
+                queue = queues[order] = Queue()
+                self._idle.setdefault(order[0], deque()).append(queue)
+            queue.places.append(place)
+        self._queues = queues.values()
+
+    # -- what to send
+
+    def next_call(self) -> Call | None:
+        """Return a call that may be made now, whatever other calls are under way."""
+        if self._stopped:
+            return None
+        if self._halves:
+            return self._halves.pop()
+        for destination, idle in self._idle.items():
+            if idle:
+                return self._fill(destination, idle)
+        return None
+
+    def _fill(self, destination: str, idle: deque[Queue]) -> Call:
+        sizes, run = self._sizes, self._run
+        most, room = self._limits
+        queues: list[Queue] = []
+        places: list[int] = []
+        while idle:
+            queue = idle[0]
+            before = len(places)
+            for place in queue.places[queue.next : queue.next + min(run, most - before)]:
+                if sizes[place] > room and places:
+                    break
+                room -= sizes[place]
+                queues.append(queue)
+                places.append(place)
+            taken = len(places) - before
+            if not taken:
+                break
+            queue.next += taken
+            queue.busy = taken
+            idle.popleft()
+        return Call(destination, queues, places)
+
+    # -- what became of it
+
+    def settle(self, call: Call, errors: Mapping[int, DeliveryError]) -> None:
+        """Take note of an answer; orders whose records were stored may go on."""
+        for index, error in errors.items():
+            self.errors[call.places[index]] = error
+            if not isinstance(error, Permanent):
+                call.queues[index].held = True
+        idle = self._idle[call.destination]
+        for queue in call.queues:
+            queue.busy -= 1
+            if not queue.busy and not queue.held and queue.next < len(queue.places):
+                idle.append(queue)
+
+    def fail(self, call: Call, error: DeliveryError) -> None:
+        """Take note that a whole call failed."""
+        if isinstance(error, Refused) and len(call.places) > 1:
+            self._halve(call)
+            return
+        self.settle(call, dict.fromkeys(range(len(call.places)), error))
+        if isinstance(error, Missing | Denied):
+            # That holds for everything else that goes there.
+            for queue in self._idle[call.destination]:
+                self.errors.update(dict.fromkeys(queue.places[queue.next :], error))
+            self._idle[call.destination].clear()
+        elif not isinstance(error, Refused):
+            self._stopped = True
+
+    def _halve(self, call: Call) -> None:
+        """Look for the record that is to blame: the answer to a call does not name it."""
+        middle = len(call.places) // 2
+        for part in (slice(middle, None), slice(middle)):  # taken from the end
+            self._halves.append(Call(call.destination, call.queues[part], call.places[part]))
+
+    def outcome(self) -> Sequence[Failed]:
+        """Return what was not stored; raise if that is everything and it may be stored later."""
+        errors = self.errors
+        left = [place for queue in self._queues for place in queue.places[queue.next :]]
+        left += [place for call in self._halves for place in call.places]
+        for place in left:
+            errors.setdefault(place, NotTried("a record before it, or another call, failed"))
+        if errors and len(errors) == self._count:
+            _raise_if_none_is_permanent(errors.values())
+        return [Failed(place, errors[place]) for place in sorted(errors)]
+
+
+def _raise_if_none_is_permanent(errors: Iterable[DeliveryError]) -> None:
+    kinds = {type(error): error for error in errors}
+    if not any(issubclass(kind, Permanent) for kind in kinds):
+        tried = [error for error in kinds.values() if not isinstance(error, NotTried)]
+        raise next((error for error in tried if isinstance(error, Disconnected)), tried[0])
+
+
+async def carry_out(plan: Plan, send: Send, most_calls: int) -> Sequence[Failed]:
+    """Make the calls of a plan, as many at a time as are allowed; return what was not stored."""
+    under_way = 0
+
+    def start(tasks: asyncio.TaskGroup) -> None:
+        nonlocal under_way
+        while under_way < most_calls and (call := plan.next_call()):
+            under_way += 1
+            tasks.create_task(make(tasks, call))
+
+    async def make(tasks: asyncio.TaskGroup, call: Call) -> None:
+        nonlocal under_way
+        try:
+            plan.settle(call, await send(call))
+        except DeliveryError as error:
+            plan.fail(call, error)
+        under_way -= 1
+        start(tasks)
+
+    async with asyncio.TaskGroup() as tasks:
+        start(tasks)
+    return plan.outcome()

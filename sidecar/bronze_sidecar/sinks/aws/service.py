@@ -1,0 +1,260 @@
+"""Clients of AWS services: connecting as the options say, calling, and what errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004 - the library's own, another class
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSLError,
+    TokenRetrievalError,
+    UnauthorizedSSOTokenError,
+)
+from botocore.loaders import Loader, create_loader
+from bronze_buses.aws_codes import CREDENTIAL_CODES, DENIAL_CODES, MISSING_CODES
+
+from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
+from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+
+if TYPE_CHECKING:
+    from aiobotocore.client import AioBaseClient
+
+    from bronze_sidecar.routing.route import Route
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
+LARGE_BODY = 1 << 20
+
+UNUSABLE_CREDENTIALS = (
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    TokenRetrievalError,
+    UnauthorizedSSOTokenError,
+)
+REFUSAL_CODES = {
+    "BatchRequestTooLong",
+    "InvalidArgumentException",
+    "InvalidAttributeValue",
+    "InvalidMessageContents",
+    "InvalidParameterCombination",
+    "InvalidParameterValue",
+    "MissingParameter",
+    "RequestEntityTooLargeException",
+    "SerializationException",
+    "UnsupportedOperation",
+    "ValidationException",
+}
+
+_body: ContextVar[bytes] = ContextVar("_body")
+"""The body of the call that this task is making."""
+
+
+class BadCredentials(Disconnected):
+    """AWS does not know the credentials, or no more; a new session may find others."""
+
+
+class Missing(Transient):
+    """There is no such stream or queue."""
+
+
+class Denied(Transient):
+    """The credentials are good, but do not allow the call."""
+
+
+class Refused(Permanent):
+    """The service will never take the call as it is."""
+
+
+class AwsOptions(Protocol):
+    """What the options of all AWS services have in common."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def region(self) -> str: ...
+    @property
+    def access_key(self) -> str | None: ...
+    @property
+    def secret_key(self) -> str | None: ...
+    @property
+    def session_token(self) -> str | None: ...
+    @property
+    def endpoint_url(self) -> str | None: ...
+    @property
+    def tls_ca_file(self) -> Path | None: ...
+
+
+class Question(NamedTuple):
+    """A call that changes nothing."""
+
+    operation: str
+    parameters: dict[str, Any]
+    option: str = ""
+    """Names what it asks for."""
+
+
+class Service:
+    """A client of one AWS service. Its calls raise only what lanes understand."""
+
+    def __init__(self, client: AioBaseClient, options: AwsOptions) -> None:
+        self._client: Any = client
+        self._options = options
+        self.endpoint: str = client.meta.endpoint_url
+
+    async def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        """Make a call by the library's ordinary means."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer: dict[str, Any] = await getattr(self._client, operation)(**parameters)
+                return answer
+        except TimeoutError as error:
+            raise Disconnected(f"{self.endpoint} does not answer within {ANSWER_SECONDS:g} s") from error
+        except (BotoCoreError, ClientError, OSError) as error:
+            raise self._meaning(error) from error
+
+    async def send(self, operation: str, body: bytes) -> dict[str, Any]:
+        """Make a call whose body is there already; the library adds address, signature and the rest."""
+        _body.set(body)
+        return await self.call(operation)
+
+    async def check(self, question: Question) -> None:
+        """See that the service answers, knows our credentials, and has what the option names."""
+        try:
+            await self.call(question.operation, **question.parameters)
+        except Denied:
+            pass  # whoever may write need not be allowed to look
+        except Missing as error:
+            raise Permanent(f"{question.option}: {error}") from error
+        except BadCredentials as error:
+            raise Permanent(str(error)) from error
+        except Disconnected as error:
+            raise Transient(str(error)) from error
+
+    async def ping(self, question: Question) -> None:
+        """Return if the service answers, whatever it says of the question."""
+        try:
+            await self.call(question.operation, **question.parameters)
+        except Disconnected:
+            raise
+        except DeliveryError:
+            pass
+
+    def _meaning(self, error: Exception) -> DeliveryError:
+        if isinstance(error, ClientError):
+            return self._meaning_of_answer(error)
+        if isinstance(error, UNUSABLE_CREDENTIALS):
+            # Their texts name files and profiles, never a key.
+            return BadCredentials(f"there are no credentials to use: {error}; {self._credential_options()}")
+        if isinstance(error, SSLError):
+            option = f"--{self._options.name}-tls-ca-file"
+            return Disconnected(f"cannot connect with TLS (see {option}): {error}")
+        if isinstance(error, ConnectionError | HTTPClientError | OSError):
+            return Disconnected(f"cannot reach {self.endpoint}: {error}")
+        return Transient(f"{type(error).__name__}: {error}")
+
+    def _meaning_of_answer(self, error: ClientError) -> DeliveryError:
+        code, text = error_code(error.response), f"{error}"
+        if code in CREDENTIAL_CODES:
+            # What AWS writes about it may hold parts of the request.
+            return BadCredentials(f"AWS refuses the credentials ({code}); {self._credential_options()}")
+        if code in DENIAL_CODES:
+            return Denied(text)
+        if code in MISSING_CODES:
+            return Missing(text)
+        return Refused(text) if code in REFUSAL_CODES else Transient(text)
+
+    def _credential_options(self) -> str:
+        prefix = f"--{self._options.name}"
+        names = f"{prefix}-access-key, {prefix}-secret-key and {prefix}-session-token"
+        if self._options.access_key is None:
+            return f"they come from the default AWS credential chain, because {names} are not given"
+        return f"check {names}"
+
+
+def plain_destinations(route: Route, option: str, routing_option: str) -> dict[str, str]:
+    """Return the destinations in use that are known without an event, and which option names each."""
+    rules = route.rules
+    used = {case: rules.template_of(case) for case in PAYLOAD_CASES if route.takes(case)}
+    return {
+        template.text: routing_option if case in rules.routing else option
+        for case, template in used.items()
+        if not template.placeholders
+    }
+
+
+def error_code(response: Any) -> str:
+    """Return an error's code without the name space that some services write before it."""
+    return str(response.get("Error", {}).get("Code", "")).rpartition(".")[2].rpartition("#")[2]
+
+
+@asynccontextmanager
+async def open_service(options: AwsOptions, writing: str, most_calls: int) -> AsyncIterator[Service]:
+    """Make a client, close it in the end. `writing` is the operation whose bodies are given to `send`."""
+    config = AioConfig(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=ANSWER_SECONDS,
+        retries={"total_max_attempts": 1},  # lanes retry, in order
+        parameter_validation=False,  # a call's body is made here
+        max_pool_connections=most_calls + 1,
+        user_agent="bronze-sidecar",  # otherwise it is put together anew for each call
+        connector_args={"socket_factory": _socket},
+    )
+    session: Any = AioSession()  # its types know each service by its literal name
+    session.register_component("data_loader", _loader())
+    async with AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(
+                session.create_client(
+                    options.name,
+                    region_name=options.region,
+                    endpoint_url=options.endpoint_url,
+                    aws_access_key_id=options.access_key,
+                    aws_secret_access_key=options.secret_key,
+                    aws_session_token=options.session_token,
+                    verify=str(options.tls_ca_file) if options.tls_ca_file else None,
+                    config=config,
+                )
+            )
+        except (BotoCoreError, ValueError, OSError) as error:
+            raise Permanent(f"the AWS client cannot be made: {error}") from error
+        client.meta.events.register(f"before-call.{options.name}.{writing}", _put_body)
+        yield Service(client, options)
+
+
+def _put_body(params: dict[str, Any], **_: Any) -> None:
+    body = _body.get()
+    # The HTTP client writes a file piece by piece, and warns of bytes that are many.
+    params["body"] = body if len(body) <= LARGE_BODY else io.BytesIO(body)
+
+
+@cache
+def _loader() -> Loader:
+    """Return what keeps the descriptions of services: reading them takes longer than all other steps."""
+    return create_loader()
+
+
+def _socket(address: Any) -> socket.socket:
+    """Make a socket that the kernel ends when the other side takes nothing more."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(ANSWER_SECONDS * 1000))
+    return made

@@ -1,0 +1,178 @@
+"""Record batches: what one request carries for one partition.
+
+Kafka stores a batch as it was built, so the cost of a record is that of appending it to one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from aiokafka import TopicPartition
+from aiokafka.partitioner import murmur2
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.routing.rules import Address, Record
+from bronze_sidecar.sinks.kafka.options import EVENT_ID_HEADER
+
+# A little less than what brokers take unless told otherwise (message.max.bytes).
+BATCH_BYTES = 1_000_000
+MAGIC = 2
+# The attribute bits of a record batch.
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+SEQUENCE_MASK = 0x7FFF_FFFF
+
+Header = tuple[str, bytes]
+
+
+class Producer(NamedTuple):
+    """By what the broker recognizes a batch that comes twice, together with the batch's number."""
+
+    id: int = -1
+    epoch: int = -1
+
+
+class Partition:
+    """A partition of a topic, and how far we are in it."""
+
+    __slots__ = ("place", "refused_since", "sequence", "topic")
+
+    def __init__(self, topic: Topic, number: int) -> None:
+        self.topic = topic
+        self.place = TopicPartition(topic.name, number)
+        self.sequence = 0
+        """The number of the next record."""
+        self.refused_since: float | None = None
+        """When it began to take no batches."""
+
+    def stored(self, count: int) -> None:
+        self.sequence = (self.sequence + count) & SEQUENCE_MASK
+        self.refused_since = None
+
+
+class Topic:
+    """A topic and what goes before each of its values."""
+
+    __slots__ = ("_all", "frame", "name", "partitions")
+
+    def __init__(self, name: str, frame: bytes) -> None:
+        self.name = name
+        self.frame = frame
+        self.partitions: list[Partition] = []
+        """Those that there are now."""
+        self._all: list[Partition] = []
+
+    def have(self, count: int) -> None:
+        """Take note of how many partitions there are."""
+        # One that was there before goes on with its numbers: the broker may remember the old ones.
+        for number in range(len(self._all), count):
+            self._all.append(Partition(self, number))
+        self.partitions = self._all[:count]
+
+
+class Parcel:
+    """A batch of records for one partition, by their places in the write."""
+
+    __slots__ = ("_builder", "_data", "append", "is_uncertain", "partition", "places")
+
+    def __init__(self, partition: Partition, codec: int) -> None:
+        self.partition = partition
+        self.places: list[int] = []
+        self.is_uncertain = False
+        """Whether it may have been stored without our knowing."""
+        self._builder = DefaultRecordBatchBuilder(
+            magic=MAGIC,
+            compression_type=codec,
+            is_transactional=0,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            batch_size=BATCH_BYTES,
+        )
+        self._data: bytearray | None = None
+        self.append = self._builder.append
+        """Adds a record, or returns None if there is no room; a first record of any size has room."""
+
+    def data(self, producer: Producer) -> bytearray:
+        """Return the encoded batch; its number is fixed when this is first asked."""
+        if self._data is None:
+            if producer.id >= 0:
+                self._builder.set_producer_state(producer.id, producer.epoch, self.partition.sequence)
+            self._data = self._builder.build()
+        return self._data
+
+
+class Prepared(NamedTuple):
+    """What all records of an address have in common."""
+
+    key: bytes
+    hash: int
+    headers: tuple[Header, ...]
+
+
+def prepare(address: Address) -> Prepared:
+    key = address.key.encode()
+    headers = tuple((name, value.encode()) for name, value in address.headers)
+    # As the Java client does, so that all producers agree on the partition of a key.
+    address.prepared = Prepared(key, murmur2(key) & 0x7FFF_FFFF, headers)
+    return address.prepared  # type: ignore[no-any-return] # it belongs to the sink
+
+
+class Packer:
+    """Puts records into parcels."""
+
+    def __init__(self, route: Route, compression: str) -> None:
+        self._more_headers = route.event_headers if route.has_event_headers else None
+        self._codec = CODECS[compression]
+
+    def pack(
+        self, batch: Sequence[Record], places: Iterable[int], topics: Mapping[str, Topic]
+    ) -> dict[Partition, deque[Parcel]]:
+        """Return the parcels of each partition, in order."""
+        places_by_partition: dict[Partition, list[int]] = {}
+        for place in places:
+            address = batch[place].address
+            prepared = address.prepared or prepare(address)
+            partitions = topics[address.destination].partitions
+            partition = partitions[prepared.hash % len(partitions)]
+            its_places = places_by_partition.get(partition)
+            if its_places is None:
+                places_by_partition[partition] = [place]
+            else:
+                its_places.append(place)
+        return {
+            partition: deque(self._fill(partition, batch, its_places))
+            for partition, its_places in places_by_partition.items()
+        }
+
+    def halve(self, parcel: Parcel, batch: Sequence[Record]) -> list[Parcel]:
+        """Return the records of a parcel as two, for the same partition."""
+        middle = len(parcel.places) // 2
+        halves = (parcel.places[:middle], parcel.places[middle:])
+        return [each for places in halves for each in self._fill(parcel.partition, batch, places)]
+
+    def _fill(self, partition: Partition, batch: Sequence[Record], places: list[int]) -> Iterator[Parcel]:
+        timestamp = int(time.time() * 1000)
+        frame = partition.topic.frame
+        more_headers = self._more_headers
+        parcel = Parcel(partition, self._codec)
+        append, start = parcel.append, 0
+        for index, place in enumerate(places):
+            record = batch[place]
+            event = record.event
+            key, _, first_headers = record.address.prepared
+            headers = [*first_headers, (EVENT_ID_HEADER, event.id.encode())]
+            if more_headers:
+                headers += [(name, value.encode()) for name, value in more_headers(event)]
+            value = frame + event.envelope if frame else event.envelope
+            if append(index - start, timestamp, key, value, headers) is None:
+                parcel.places = places[start:index]
+                yield parcel
+                parcel = Parcel(partition, self._codec)
+                append, start = parcel.append, index
+                append(0, timestamp, key, value, headers)
+        parcel.places = places[start:]
+        yield parcel

@@ -1,0 +1,237 @@
+"""Connecting to Kafka as the options say, and knowing the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaClient, TopicPartition, errors
+from aiokafka.conn import create_conn
+from aiokafka.protocol.metadata import MetadataRequest
+
+from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+
+if TYPE_CHECKING:
+    from bronze_sidecar.sinks.kafka.options import Kafka
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
+
+# What the library warns of is raised as well, and lanes say it in their own log.
+logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+
+
+@contextlib.asynccontextmanager
+async def connect(options: Kafka) -> AsyncIterator[Connection]:
+    """Connect, log in and learn which brokers there are; close on leaving."""
+    security = _security(options)
+    reached = await _greet_one(options, security)
+    client = AIOKafkaClient(
+        bootstrap_servers=reached,
+        client_id=options.client_id,
+        request_timeout_ms=int(ANSWER_SECONDS * 1000),
+        **security,
+    )
+    connection = Connection(client)
+    try:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await client.bootstrap()
+        except (errors.KafkaError, OSError, TimeoutError) as error:
+            raise Transient(f"{reached}: {error_text(error)}") from error
+        yield connection
+    finally:
+        await connection.close()
+
+
+class Connection:
+    """The library's client, which keeps a connection to each broker."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._topics: set[str] = set()
+        self._transports: dict[int, asyncio.WriteTransport] = {}
+
+    @property
+    def cluster(self) -> Any:
+        """What the brokers said of themselves and of topics, the last time they were asked."""
+        return self._client.cluster
+
+    def leader(self, place: TopicPartition) -> int | None:
+        """Return the broker that leads a partition, if there is one."""
+        node: int | None = self.cluster.leader_for_partition(place)
+        return None if node == -1 else node
+
+    async def send(self, node: int, request: Any) -> Any:
+        """Send a request to a broker; return its answer, or None if it gives none.
+
+        Raise NodeNotReadyError if the request was not sent, another KafkaError if nobody knows.
+        """
+        if await self._client.ready(node):
+            self._note_transport(node)
+        return await self._client.send(node, request)
+
+    async def ask_any(self, request: Any) -> Any:
+        """Return the answer of the first broker that gives one; raise Disconnected if none does."""
+        reason = "no broker is known"
+        brokers = sorted(self.cluster.brokers())
+        random.shuffle(brokers)
+        for broker in brokers:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    return await self.send(broker.nodeId, request)
+            except (errors.KafkaError, OSError, TimeoutError) as error:
+                reason = (
+                    f"{broker.host}:{broker.port}, the address that the broker gives: {error_text(error)}"
+                )
+        raise Disconnected(reason)
+
+    async def refresh(self, topics: Iterable[str] = ()) -> None:
+        """Learn anew about the cluster, and from now on about these topics, too.
+
+        Raise Disconnected if no broker answers.
+        """
+        more = set(topics) - self._topics
+        self._topics |= more
+        update = self._client.set_topics(self._topics) if more else self._client.force_metadata_update()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answered = await update
+        except TimeoutError:
+            answered = False
+        if not answered:
+            brokers = sorted(f"{broker.host}:{broker.port}" for broker in self.cluster.brokers())
+            raise Disconnected(f"no broker answers: {', '.join(brokers)}")
+
+    async def ping(self) -> None:
+        """Return if a broker answers; raise Disconnected if none does."""
+        await self.ask_any(MetadataRequest([]))
+
+    async def close(self) -> None:
+        """Close without waiting for brokers that may be gone."""
+        for node, _ in list(self._client._conns):  # noqa: SLF001 - there is no other way to them
+            self._note_transport(node)
+        try:
+            async with asyncio.timeout(1):
+                await self._client.close()
+        except (TimeoutError, OSError, errors.KafkaError):
+            pass
+        finally:
+            # A frozen broker would hold for ever what waits to be sent.
+            for transport in self._transports.values():
+                transport.abort()
+
+    def _note_transport(self, node: int) -> None:
+        for (known, _), connection in self._client._conns.items():  # noqa: SLF001
+            if known == node and connection._writer is not None:  # noqa: SLF001
+                self._transports[node] = connection._writer.transport  # noqa: SLF001
+
+
+def error_text(error: BaseException) -> str:
+    """Say what happened, and why as far as the library knows."""
+    cause = error.__cause__
+    text = str(error) or type(error).__name__
+    return f"{text} ({cause})" if cause is not None and str(cause) else text
+
+
+# -- opening
+
+
+def _security(options: Kafka) -> dict[str, Any]:
+    """Return how connections are encrypted and how to log in, in the library's words."""
+    protocol = ("SASL_" if options.sasl_mechanism else "") + ("SSL" if options.ssl else "PLAINTEXT")
+    return {
+        "security_protocol": protocol,
+        "ssl_context": _tls_context(options) if options.ssl else None,
+        "sasl_mechanism": (options.sasl_mechanism or "plain").upper(),
+        "sasl_plain_username": options.sasl_username,
+        "sasl_plain_password": options.sasl_password,
+    }
+
+
+def _tls_context(options: Kafka) -> ssl.SSLContext:
+    ca_file, certificate = options.ssl_ca_file, options.ssl_cert_file
+    try:
+        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+    except OSError as error:
+        raise Permanent(f"--kafka-ssl-ca-file cannot be used: {error}") from error
+    if certificate is not None and options.ssl_key_file is not None:
+        try:
+            context.load_cert_chain(certificate, options.ssl_key_file, password="")
+        except OSError as error:
+            raise Permanent(
+                f"--kafka-ssl-cert-file and --kafka-ssl-key-file cannot be used: {error}"
+            ) from error
+    return context
+
+
+async def _greet_one(options: Kafka, security: dict[str, Any]) -> str:
+    """Return the first broker that lets us in; the library itself would not say why one does not."""
+    reasons = []
+    for broker in options.brokers:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await _greet(broker, options.client_id, security)
+        except (errors.KafkaError, OSError, TimeoutError) as error:
+            reason = _cannot_open(error, options)
+            if isinstance(reason, Permanent):
+                raise reason from error
+            reasons.append(f"{broker}: {reason}")
+        else:
+            return broker
+    raise Transient("; ".join(reasons))
+
+
+async def _greet(broker: str, client_id: str, security: dict[str, Any]) -> None:
+    host, _, port = broker.rpartition(":")
+    timeout = int(CONNECT_SECONDS * 1000)
+    connection = await create_conn(
+        host.strip("[]"), int(port), client_id=client_id, request_timeout_ms=timeout, **security
+    )
+    try:
+        await connection.send(MetadataRequest([]))
+    finally:
+        await connection.close()
+
+
+def _cannot_open(error: Exception, options: Kafka) -> DeliveryError:
+    text = error_text(error)
+    if isinstance(error, errors.SaslAuthenticationFailed):
+        return Permanent(f"the broker refuses --kafka-sasl-username and --kafka-sasl-password: {text}")
+    if isinstance(error, errors.UnsupportedSaslMechanismError | errors.IllegalSaslStateError):
+        return Permanent(
+            f"the broker does not take --kafka-sasl-mechanism={options.sasl_mechanism} there: {text}"
+        )
+    cause = _tls_error(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Permanent(
+            f"the broker's certificate is not trusted, see --kafka-ssl-ca-file: {cause.verify_message}"
+        )
+    if cause is not None and "ALERT" in (cause.reason or ""):
+        return Permanent(
+            "the broker refuses the client's certificate, see --kafka-ssl-cert-file and --kafka-ssl-key-file:"
+            f" {cause.reason}"
+        )
+    if cause is not None:
+        return Transient(f"TLS fails, see --kafka-ssl: {cause}")
+    if isinstance(error, TimeoutError):
+        return Transient(f"no answer; does the broker expect something else than {_expected(options)}?")
+    if isinstance(error, errors.KafkaConnectionError):
+        return Transient(f"{text}; does the broker expect something else than {_expected(options)}?")
+    return Transient(text)
+
+
+def _expected(options: Kafka) -> str:
+    encryption = "TLS" if options.ssl else "no TLS (see --kafka-ssl)"
+    return f"{encryption} and {'a' if options.sasl_mechanism else 'no'} log-in (see --kafka-sasl-mechanism)"
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error

@@ -1,0 +1,278 @@
+"""The Kafka sink: sends record batches to the leaders of their partitions, and waits for their answers.
+
+The library's producer is not used. It gives each batch a number when it is sent, and has no way back when
+the broker refuses it: every later batch of the partition would then be out of order. Here a number is used
+up when the broker has stored its batch. Neither can that producer be told to give up a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from aiokafka import errors
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest
+
+from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
+from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.kafka import connection as kafka_connection
+from bronze_sidecar.sinks.kafka.answers import (
+    NO_LEADER,
+    NO_TOPIC,
+    STORED,
+    TEXTS,
+    Answer,
+    Fate,
+    by_code,
+    by_failure,
+)
+from bronze_sidecar.sinks.kafka.batches import Packer, Parcel, Partition, Producer
+from bronze_sidecar.sinks.kafka.connection import Connection
+from bronze_sidecar.sinks.kafka.options import ACKS
+from bronze_sidecar.sinks.kafka.registry import Registry
+from bronze_sidecar.sinks.kafka.topics import PATIENCE_SECONDS, RETRY_SECONDS, Topics
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routing.route import Route
+    from bronze_sidecar.sinks.kafka.options import Kafka
+
+LIMITS = Limits(records=16_384, bytes=16 * 1024 * 1024)
+REQUIRED_ACKS = {"all": -1, "leader": 1, "none": 0}
+NO_TIMEOUT = 2**31 - 1
+
+Queues = dict[Partition, deque[Parcel]]
+
+
+@contextlib.asynccontextmanager
+async def open_kafka(options: Kafka, route: Route) -> AsyncIterator[KafkaSink]:
+    """Connect, log in, and begin to number batches; close on leaving."""
+    registry = None
+    if options.schema_registry_url:
+        registry = Registry(
+            options.schema_registry_url,
+            options.schema_registry_auth_username,
+            options.schema_registry_auth_password,
+        )
+        await registry.check()
+    acks = REQUIRED_ACKS[ACKS.get(options.acks, options.acks)]
+    is_idempotent = acks == -1 if options.idempotent is None else options.idempotent
+    async with kafka_connection.connect(options) as connection:
+        producer = await _begin(connection) if is_idempotent else Producer()
+        yield KafkaSink(
+            connection, Topics(connection, registry), Packer(route, options.compression), acks, producer
+        )
+
+
+async def _begin(connection: Connection) -> Producer:
+    """Ask for a name under which the broker tells repeated batches from new ones."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TIMEOUT)
+    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while True:
+        try:
+            answer = await connection.ask_any(request)
+        except Disconnected as error:
+            raise Transient(str(error)) from error
+        # A broker that has just started has no names to give for a moment.
+        loads = answer.error_code == errors.CoordinatorLoadInProgressError.errno
+        if not loads or asyncio.get_running_loop().time() > until:
+            break
+        await asyncio.sleep(RETRY_SECONDS)
+    if answer.error_code == errors.ClusterAuthorizationFailedError.errno:
+        raise Permanent(TEXTS[answer.error_code])
+    if answer.error_code:
+        raise Transient(f"no producer id: {errors.for_code(answer.error_code).__name__}")
+    return Producer(answer.producer_id, answer.producer_epoch)
+
+
+class KafkaSink:
+    """A connected cluster."""
+
+    limits = LIMITS
+    forgets_ids_after: float | None = None
+
+    def __init__(
+        self, connection: Connection, topics: Topics, packer: Packer, acks: int, producer: Producer
+    ) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._packer = packer
+        self._acks = acks
+        self._producer = producer
+        self._lost = ""
+        """Why batches cannot be numbered on; empty while they can."""
+
+    async def ping(self) -> None:
+        await self._connection.ping()
+
+    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+        """Send each partition its batches one after the other, and different partitions theirs at once."""
+        if self._lost:
+            raise Disconnected(self._lost)
+        topics = self._topics.known
+        reasons: Mapping[str, DeliveryError] = {}
+        unknown = {record.address.destination for record in batch} - topics.keys()
+        if unknown:
+            reasons = await self._topics.learn(unknown)
+        write = Write(batch, kafka_connection.ANSWER_SECONDS)
+        write.fail_destinations(reasons)
+        queues = self._packer.pack(batch, write.places(), topics)
+        if any(partition.refused_since is not None for partition in queues):
+            await self._look_again(write)
+        while queues:
+            answers = await self._send_first(queues, write.deadline)
+            if STORED in answers.values():
+                write.goes_on()
+            waiting = [self._settle(queues, *answer, write) for answer in answers.items()]
+            if any(waiting):
+                await asyncio.sleep(RETRY_SECONDS)
+                await self._look_again(write)
+        return write.failures()
+
+    async def _send_first(self, queues: Queues, deadline: float) -> dict[Partition, Answer]:
+        """Send the first parcel of each partition to its leader."""
+        answers: dict[Partition, Answer] = {}
+        parcels_by_node: dict[int, list[Parcel]] = {}
+        for partition, queue in queues.items():
+            node = self._connection.leader(partition.place)
+            if node is None:
+                exists = self._connection.cluster.partitions_for_topic(partition.topic.name)
+                answers[partition] = NO_LEADER if exists else NO_TOPIC
+            else:
+                parcels_by_node.setdefault(node, []).append(queue[0])
+        if len(parcels_by_node) == 1:
+            ((node, parcels),) = parcels_by_node.items()
+            return answers | await self._produce(node, parcels, deadline)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._produce(node, parcels, deadline))
+                for node, parcels in parcels_by_node.items()
+            ]
+        for task in tasks:
+            answers |= task.result()
+        return answers
+
+    async def _produce(self, node: int, parcels: list[Parcel], deadline: float) -> dict[Partition, Answer]:
+        """Send a broker one parcel for each of some partitions; return what became of each."""
+        data_by_topic: dict[str, list[tuple[int, bytearray]]] = {}
+        for parcel in parcels:
+            topic, number = parcel.partition.place
+            data_by_topic.setdefault(topic, []).append((number, parcel.data(self._producer)))
+        # A broker whose replicas are slow says so before we stop listening.
+        patience = int(kafka_connection.ANSWER_SECONDS * 800)
+        request = ProduceRequest(None, self._acks, patience, list(data_by_topic.items()))
+        try:
+            async with asyncio.timeout_at(deadline):
+                response = await self._connection.send(node, request)
+        except (errors.KafkaError, OSError, TimeoutError) as error:
+            broker = self._connection.cluster.broker_metadata(node)
+            answer = by_failure(error, f"{broker.host}:{broker.port}" if broker else f"broker {node}")
+            return dict.fromkeys((parcel.partition for parcel in parcels), answer)
+        if not self._acks:
+            return dict.fromkeys((parcel.partition for parcel in parcels), STORED)
+        codes = {
+            (topic, number): code for topic, partitions in response.topics for number, code, *_ in partitions
+        }
+        return {parcel.partition: by_code(codes.get(parcel.partition.place, -1)) for parcel in parcels}
+
+    def _settle(self, queues: Queues, partition: Partition, answer: Answer, write: Write) -> bool:
+        """Draw the consequences for a partition's first parcel; return whether to wait and send it again."""
+        queue = queues[partition]
+        parcel = queue[0]
+        if answer.fate is Fate.STORED:
+            queue.popleft()
+            partition.stored(len(parcel.places))
+        elif answer.fate is Fate.OBJECTIONABLE:
+            queue.popleft()
+            if len(parcel.places) == 1:
+                (place,) = parcel.places
+                size = len(write.batch[place].event.envelope)
+                said = answer.error(partition.topic.name)
+                write.errors[place] = Permanent(f"{said} (the event has {size} bytes)")
+            else:
+                queue.extendleft(reversed(self._packer.halve(parcel, write.batch)))
+        elif self._is_worth_waiting(parcel, answer, write):
+            return True
+        else:
+            self._give_up(queue, answer, write)
+        if not queue:
+            del queues[partition]
+        return False
+
+    def _is_worth_waiting(self, parcel: Parcel, answer: Answer, write: Write) -> bool:
+        now = asyncio.get_running_loop().time()
+        partition = parcel.partition
+        if partition.refused_since is None:
+            partition.refused_since = now
+        parcel.is_uncertain = parcel.is_uncertain or answer.fate is Fate.UNKNOWN
+        if answer.fate not in {Fate.NOT_NOW, Fate.UNKNOWN}:
+            return False
+        # What may have been stored must not be sent under another number.
+        until = write.deadline if parcel.is_uncertain else partition.refused_since + PATIENCE_SECONDS
+        return now + RETRY_SECONDS < until
+
+    def _give_up(self, queue: deque[Parcel], answer: Answer, write: Write) -> None:
+        """Leave a partition's parcels to the lane."""
+        first = queue[0]
+        error = answer.error(first.partition.topic.name)
+        if not isinstance(error, Permanent) and (first.is_uncertain or write.unreachable):
+            error = Disconnected(write.unreachable or str(error))
+        if isinstance(error, Disconnected):
+            self._lost = str(error)
+        rest = error if isinstance(error, Permanent) else NotTried("a batch before it was not stored")
+        for parcel in queue:
+            write.errors.update(dict.fromkeys(parcel.places, error if parcel is first else rest))
+        queue.clear()
+
+    async def _look_again(self, write: Write) -> None:
+        """Learn who leads what now."""
+        try:
+            async with asyncio.timeout_at(write.deadline):
+                await self._connection.refresh()
+            write.unreachable = ""
+        except TimeoutError:
+            write.unreachable = "no broker answers"
+        except Disconnected as error:
+            write.unreachable = str(error)
+
+
+class Write:
+    """What is known of one write."""
+
+    def __init__(self, batch: Sequence[Record], seconds: float) -> None:
+        self.batch = batch
+        self.errors: dict[int, DeliveryError] = {}
+        self.unreachable = ""
+        """Why no broker can be asked; empty if one can."""
+        self._seconds = seconds
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """Brokers confirm something: they have as long again for the next."""
+        self.deadline = asyncio.get_running_loop().time() + self._seconds
+
+    def fail_destinations(self, reasons: Mapping[str, DeliveryError]) -> None:
+        """Take note that records to some destinations cannot be sent."""
+        for place, record in enumerate(self.batch) if reasons else ():
+            if record.address.destination in reasons:
+                self.errors[place] = reasons[record.address.destination]
+
+    def places(self) -> Iterable[int]:
+        """Return the places of the records that are to be sent."""
+        everything = range(len(self.batch))
+        return (place for place in everything if place not in self.errors) if self.errors else everything
+
+    def failures(self) -> list[Failed]:
+        """Return what was not stored; raise Disconnected if nothing was because brokers cannot be reached.
+
+        Other errors are those of a topic or a partition, and the lane has records for others as well.
+        """
+        if self.errors and len(self.errors) == len(self.batch):
+            for error in self.errors.values():
+                if isinstance(error, Disconnected):
+                    raise error
+        return [Failed(place, self.errors[place]) for place in sorted(self.errors)]

@@ -1,0 +1,139 @@
+"""AWS Kinesis Data Streams: records ordered by partition key."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bronze_cli.options import option
+from bronze_cli.problems import Fault, control_character, not_among
+from bronze_cli.values import File, Integer, Secret, Switch, Url
+
+from bronze_sidecar.routing.naming import Target, text_fault_above
+from bronze_sidecar.routing.rules import DEFAULT_KEY, Rules
+from bronze_sidecar.routing.template import Template, trusted
+from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing
+from bronze_sidecar.sinks.aws.options import Region, credential_faults
+from bronze_sidecar.sinks.base import Backend, Sink
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routing.route import Route
+
+# API_CreateStream and API_PutRecordsRequestEntry: names and their lengths.
+STREAM_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_.-")
+STREAM_LIMIT = 128
+KEY_LIMIT = 256
+# API_PutRecords: the most bytes of a record and of a call, where both are raised as far as they can be.
+LARGEST = 10_485_760
+META_WRITTEN_BY_SIDECAR = frozenset(
+    {
+        *("event_id", "data_type", "data_name", "is_snapshot", "symbols", "request_id", "session_id"),
+        # The exact text of a number that its field cannot hold.
+        *("depth", "grouping", "interval", "sequence", "trades", "subSequentErrorsCount", "subsequentErrors"),
+    }
+)
+
+
+def stream_fault(stream: str) -> str | None:
+    illegal = not_among(stream, STREAM_CHARACTERS)
+    if illegal:
+        return f"it contains {illegal}; allowed are letters, digits, '_', '.' and '-'"
+    return f"it has more than {STREAM_LIMIT} characters" if len(stream) > STREAM_LIMIT else None
+
+
+def meta_key_fault(name: str) -> str | None:
+    if name in META_WRITTEN_BY_SIDECAR:
+        return f"header '{name}' is reserved: the sidecar writes that meta entry itself"
+    found = control_character(name)
+    return f"a header's name contains {found}" if found else None
+
+
+STREAM = Target(
+    noun="Kinesis stream name",
+    limit=STREAM_LIMIT,
+    text_fault=stream_fault,
+    escape_character="_",
+    harmless=frozenset("-"),
+)
+PARTITION_KEY = Target(noun="Kinesis partition key", limit=KEY_LIMIT, text_fault=text_fault_above(KEY_LIMIT))
+
+
+@dataclass(frozen=True)
+class Kinesis(Backend):
+    """Options of the Kinesis back end."""
+
+    name = "kinesis"
+    title = "Kinesis"
+
+    stream: Template = option(
+        Destination(STREAM), "Stream for every event without another one.", required=True
+    )
+    region: str = option(Region(), "AWS region.", required=True)
+    stream_routing: dict[str, Template] | None = option(Routing(STREAM), "Streams by payload case.")
+    partition_key_template: Template = option(
+        Destination(PARTITION_KEY),
+        "Partition key; order is kept among records of one key.",
+        default=trusted(DEFAULT_KEY, PARTITION_KEY),
+    )
+    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
+    static_headers: dict[str, str] | None = option(
+        Headers(meta_key_fault), "Entries added to every envelope's meta, for Kinesis has no headers."
+    )
+    access_key: str | None = option(
+        Secret(), "Access key; the default AWS credential chain if not given.", secret=True
+    )
+    secret_key: str | None = option(Secret(), "Secret key that belongs to the access key.", secret=True)
+    session_token: str | None = option(Secret(), "Session token of temporary credentials.", secret=True)
+    endpoint_url: str | None = option(Url(), "Endpoint instead of the region's own.")
+    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of those of botocore.")
+    strict_order: bool = option(
+        Switch(),
+        "Puts one record of each partition key into a call. Without it calls are fuller where keys are few,"
+        " but a call that is stored in part can change the order within a key.",
+        default=True,
+    )
+    max_record_bytes: int = option(
+        Integer(1024, LARGEST),
+        "Most bytes of a record with its key, as the stream allows.",
+        default=1_048_576,
+    )
+    max_call_bytes: int = option(
+        Integer(1024, LARGEST), "Most bytes in one call of at most 500 records.", default=5_242_880
+    )
+    max_batch_size: int = option(Integer(1, 100_000), "Most records written at once.", default=2000)
+    max_batch_delay_ms: int = option(
+        Integer(0, 60_000), "How long a batch waits for more records.", default=20
+    )
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
+        """Make a client, and see that the streams are there."""
+        # Only now: a process pays for the client libraries of the back ends that are on.
+        from bronze_sidecar.sinks.kinesis.sink import open_kinesis  # noqa: PLC0415
+
+        return open_kinesis(self, route)
+
+    def rules(self) -> Rules:
+        return Rules(
+            destination=self.stream,
+            routing=self.stream_routing or {},
+            include=self.include_payloads,
+            key=self.partition_key_template,
+            type_headers=False,
+            static_headers=self.static_headers or {},
+            headers_noun="meta",
+        )
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        yield from credential_faults(self)
+        if self.max_record_bytes > self.max_call_bytes:
+            yield (
+                "max_record_bytes",
+                Fault(
+                    f"{self.max_record_bytes} is more than a call may have.",
+                    f"--kinesis-max-call-bytes is {self.max_call_bytes}.",
+                ),
+            )

@@ -1,0 +1,118 @@
+"""The Kinesis sink: records in PutRecords calls that keep order per partition key."""
+
+from __future__ import annotations
+
+import json
+from binascii import b2a_base64
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from bronze_sidecar.envelope.wire import heads, map_entry
+from bronze_sidecar.errors import DeliveryError, Permanent, Transient
+from bronze_sidecar.routing.rules import Address, Record
+from bronze_sidecar.sinks.aws.calls import Call, CallLimits, Plan, carry_out
+from bronze_sidecar.sinks.aws.service import Question, Service, open_service, plain_destinations
+from bronze_sidecar.sinks.base import Failed, Limits
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routing.route import Route
+    from bronze_sidecar.sinks.kinesis.options import Kinesis
+
+# API_PutRecords: the most records of one call.
+CALL_RECORDS = 500
+CALLS_IN_FLIGHT = 8
+WRITE_BYTES = 16 * 1024 * 1024
+META = heads(10)
+"""The envelope's field `meta`."""
+
+
+@asynccontextmanager
+async def open_kinesis(options: Kinesis, route: Route) -> AsyncIterator[KinesisSink]:
+    """Make a client, and see that it gets at the streams that are known by name."""
+    async with open_service(options, "PutRecords", CALLS_IN_FLIGHT) as service:
+        streams = plain_destinations(route, "--kinesis-stream", "--kinesis-stream-routing")
+        questions = [
+            Question("describe_stream_summary", {"StreamName": stream}, option)
+            for stream, option in streams.items()
+        ]
+        questions = questions or [Question("list_streams", {"Limit": 1})]
+        for question in questions:
+            await service.check(question)
+        yield KinesisSink(service, options, questions[0])
+
+
+class Start:
+    """What all records of an address have in common."""
+
+    __slots__ = ("end", "order", "size")
+
+    def __init__(self, address: Address, own_bytes: int) -> None:
+        self.order = address.order
+        self.size = len(address.key.encode()) + own_bytes
+        """Bytes that count beside the envelope's."""
+        self.end = b'","PartitionKey":%b}' % json.dumps(address.key).encode()
+
+
+class KinesisSink:
+    """Streams of one account and region.
+
+    A call may store some of its records and not others, and Kinesis does not promise to keep the order
+    within a call. So a call has one record of each partition key, unless strict order is not asked for.
+    """
+
+    forgets_ids_after: float | None = None
+
+    def __init__(self, service: Service, options: Kinesis, question: Question) -> None:
+        self.limits = Limits(options.max_batch_size, WRITE_BYTES)
+        self._service = service
+        self._question = question
+        self._max_record_bytes = options.max_record_bytes
+        self._call_limits = CallLimits(CALL_RECORDS, options.max_call_bytes)
+        self._run = 1 if options.strict_order else CALL_RECORDS
+        static = (options.static_headers or {}).items()
+        # Parsers add map entries that come later to those that are there.
+        self._meta = b"".join(map_entry(META, name, value) for name, value in static)
+
+    async def ping(self) -> None:
+        await self._service.ping(self._question)
+
+    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+        starts = [record.address.prepared or self._prepare(record.address) for record in batch]
+        sizes = [len(record.event.envelope) + start.size for record, start in zip(batch, starts, strict=True)]
+        most = self._max_record_bytes
+        errors: dict[int, DeliveryError] = {
+            place: Permanent(
+                f"the record has {size} bytes, more than the {most} of --kinesis-max-record-bytes"
+            )
+            for place, size in enumerate(sizes)
+            if size > most
+        }
+        plan = Plan([start.order for start in starts], sizes, errors, self._call_limits, self._run)
+
+        async def send(call: Call) -> Mapping[int, DeliveryError]:
+            return await self._put(call.destination, [batch[place] for place in call.places])
+
+        return await carry_out(plan, send, CALLS_IN_FLIGHT)
+
+    async def _put(self, stream: str, records: list[Record]) -> Mapping[int, DeliveryError]:
+        meta = self._meta
+        entries = [
+            b'{"Data":"'
+            + b2a_base64(record.event.envelope + meta, newline=False)
+            + record.address.prepared.end
+            for record in records
+        ]
+        body = b'{"StreamName":%b,"Records":[%b]}' % (json.dumps(stream).encode(), b",".join(entries))
+        answer = await self._service.send("put_records", body)
+        if not answer.get("FailedRecordCount"):
+            return {}
+        return {
+            index: Transient(f"{code}: {entry.get('ErrorMessage', '')}")
+            for index, entry in enumerate(answer["Records"])
+            if (code := entry.get("ErrorCode"))
+        }
+
+    def _prepare(self, address: Address) -> Start:
+        start = address.prepared = Start(address, len(self._meta))
+        return start

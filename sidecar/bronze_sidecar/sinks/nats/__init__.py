@@ -1,0 +1,1 @@
+"""NATS, through JetStream or without it."""

@@ -1,0 +1,171 @@
+"""Writes many NATS messages at once, and reads JetStream's confirmations without a task for each.
+
+The library connects, logs in, encrypts and keeps the connection alive. Its way of publishing costs
+several times the protocol's own work for each message, so prepared commands go straight to its
+transport, and confirmations are taken out of what the transport reads before the library parses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nats.aio.transport import TcpTransport
+
+from bronze_sidecar.routing.rules import Address, Record
+
+_UNSAFE_IN_VALUE = re.compile(r"[\x00-\x1f\x7f]")
+_UNSAFE_IN_NAME = re.compile(r"[^!-$&-9;-~]")
+
+
+class Window:
+    """The confirmations that one write waits for."""
+
+    def __init__(self, number: int, batch: Sequence[Record], places: Iterable[int]) -> None:
+        self.number = b"%d" % number
+        self.open = set(places)
+        self._batch = batch
+        self.refusals: dict[int, bytes] = {}
+        """Place of a message to the server's answer, where that was no confirmation."""
+        self.finished = asyncio.Event()
+
+    def settle(self, numbers: list[bytes], places: list[bytes], answers: list[bytes]) -> None:
+        """Take answers, each with the number of its window and the place of its message."""
+        stored = []
+        for number, place, answer in zip(numbers, places, answers, strict=True):
+            if number != self.number:
+                continue
+            if b'"error"' in answer or answer.startswith(b"NATS/1.0"):
+                self._refuse(int(place), answer.partition(b"\r\n")[0])
+            else:
+                stored.append(int(place))
+        self._close(stored)
+
+    def _refuse(self, place: int, answer: bytes) -> None:
+        if place in self.open:
+            self.refusals[place] = answer
+            self._close([place])
+
+    def _close(self, places: list[int]) -> None:
+        self.open.difference_update(places)
+        if not self.open:
+            self.finished.set()
+
+    def refuse(self, subject: str, reason: str) -> None:
+        """Settle the messages to a subject that the server will not answer."""
+        for place in [each for each in self.open if self._batch[each].address.destination.lower() == subject]:
+            self._refuse(place, reason.encode())
+
+
+class ConfirmingTransport(TcpTransport):
+    """The library's transport, less the confirmations that it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # the library's
+        self.inbox = f"_INBOX.{secrets.token_hex(11)}"
+        self.window: Window | None = None
+        self.is_encrypting = False
+        """Whether TLS was begun; what goes wrong from then on has to do with it."""
+        # A confirmation or an error is JSON in one line; a status such as 503 has headers and no payload.
+        self._answers = re.compile(
+            rb"H?MSG "
+            + re.escape(self.inbox).encode()
+            + rb"\.(\d+)\.(\d+) [\d ]+\r\n"
+            + rb"(NATS/1\.0 [^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n|(?!NATS/1\.0)[^\r\n]*)\r\n"
+        )
+        self._beginnings = (b"MSG " + self.inbox.encode(), b"HMSG " + self.inbox.encode())
+        self._rest = b""
+
+    def __bool__(self) -> bool:
+        # The library replaces a transport that is not connected yet; this one is to stay.
+        return True
+
+    async def connect_tls(self, *arguments: Any, **named: Any) -> None:
+        """Take note that TLS begins."""
+        self.is_encrypting = True
+        await super().connect_tls(*arguments, **named)
+
+    async def read(self, buffer_size: int) -> bytes:
+        """Return what the library has to see; it is called again at once for more."""
+        while True:
+            received: bytes = await super().read(buffer_size)
+            if not received:
+                return received
+            for_library = self._take_answers(self._rest + received)
+            if for_library:
+                return for_library
+
+    def abort(self) -> None:
+        """Let go of the socket, whatever waits to be sent: a frozen server would hold it for ever."""
+        for writer in (self._io_writer, self._bare_io_writer):
+            if writer is not None:
+                writer.transport.abort()
+
+    async def send(self, commands: list[bytes]) -> None:
+        """Write commands and wait until the socket has taken them."""
+        self.write(b"".join(commands))  # type: ignore[no-untyped-call] # the library's
+        await self.drain()  # type: ignore[no-untyped-call] # the library's
+
+    def _take_answers(self, data: bytes) -> bytes:
+        """Take the complete answers out; keep an incomplete one for the next time."""
+        # What stands before an answer, its window, its place, what it says; and so on to the end.
+        pieces = self._answers.split(data)
+        if self.window:
+            self.window.settle(pieces[1::4], pieces[2::4], pieces[3::4])
+        others = pieces[::4]
+        rest = others.pop()
+        begin = self._incomplete(rest)
+        self._rest = rest[begin:]
+        others.append(rest[:begin])
+        return b"".join(others)
+
+    def _incomplete(self, rest: bytes) -> int:
+        """Return where an answer begins that has not arrived completely."""
+        for beginning in self._beginnings:
+            found = rest.find(beginning)
+            if found >= 0:
+                # 'HMSG' contains 'MSG'.
+                return found - 1 if found and rest[found - 1 : found] == b"H" else found
+        last_line = rest.rfind(b"\n") + 1
+        tail = rest[last_line:]
+        is_beginning = tail and any(beginning.startswith(tail) for beginning in self._beginnings)
+        return last_line if is_beginning else len(rest)
+
+
+def prepare(address: Address) -> tuple[bytes, bytes]:
+    """Make the parts of a command that all messages to an address share: subject and first headers."""
+    lines = [b"NATS/1.0", *(header_line(name, value) for name, value in address.headers)]
+    prepared = address.destination.encode(), b"\r\n".join(lines) + b"\r\nNats-Msg-Id: "
+    address.prepared = prepared
+    return prepared
+
+
+def command(record: Record, more_headers: bytes, reply: bytes) -> bytes:
+    """Make the command that publishes a record."""
+    subject, first_headers = record.address.prepared or prepare(record.address)
+    envelope = record.event.envelope
+    event_id = record.event.id.encode()
+    size = len(first_headers) + len(event_id) + len(more_headers) + 4
+    return b"HPUB %b %b%d %d\r\n%b%b\r\n%b\r\n%b\r\n" % (
+        subject,
+        reply,
+        size,
+        size + len(envelope),
+        first_headers,
+        event_id,
+        more_headers,
+        envelope,
+    )
+
+
+def header_line(name: str, value: str) -> bytes:
+    """Write a header; what could end the line is escaped, in the name also what could end the name."""
+    name = _UNSAFE_IN_NAME.sub(_escape, name)
+    return f"{name}: {_UNSAFE_IN_VALUE.sub(_escape, value)}".encode()
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))

@@ -1,0 +1,180 @@
+"""NATS: a subject for each event, confirmed by JetStream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from bronze_cli.options import option
+from bronze_cli.problems import Fault, control_character, shorten
+from bronze_cli.values import File, Integer, ListOf, Scalar, Secret, Switch, Text, host_port_fault
+
+from bronze_sidecar.routing.naming import Target
+from bronze_sidecar.routing.rules import Rules
+from bronze_sidecar.routing.template import Template
+from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing
+from bronze_sidecar.sinks.base import Backend, Sink, both_or_neither, meta_prefix_faults, needs_switch
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routing.route import Route
+
+# The server allows longer subjects; its documentation advises to stay below this.
+SUBJECT_LIMIT = 255
+
+
+def subject_fault(subject: str) -> str | None:
+    found = control_character(subject) or ("a space" if any(map(str.isspace, subject)) else None)
+    if found:
+        return f"it contains {found}"
+    if "*" in subject or ">" in subject:
+        return "it contains a wildcard, '*' or '>', and one cannot publish to a wildcard"
+    if "" in subject.split("."):
+        return "it has an empty token: a '.' at the start or the end, or two together"
+    if subject.startswith("$"):
+        return "subjects that begin with '$' belong to NATS itself"
+    return f"it has more than {SUBJECT_LIMIT} characters" if len(subject) > SUBJECT_LIMIT else None
+
+
+def stream_fault(stream: str) -> str | None:
+    for character in " .*>/\\":
+        if character in stream:
+            return f"it contains '{character}'"
+    return control_character(stream)
+
+
+def header_fault(name: str) -> str | None:
+    if name.lower().startswith("nats-"):
+        return f"header '{shorten(name)}' is reserved: names that begin with 'Nats-' belong to NATS itself"
+    if ":" in name or not name.isascii() or not name.isprintable() or " " in name:
+        what = "it has a space, a ':' or a character that is not ASCII"
+        return f"header '{shorten(name)}' is no header name: {what}"
+    return None
+
+
+SUBJECT = Target(noun="NATS subject", limit=SUBJECT_LIMIT, text_fault=subject_fault)
+
+
+class Server(Scalar):
+    """A NATS server as host:port, nats:// or tls:// URL."""
+
+    metavar = "URL"
+
+    def read(self, text: str) -> str | list[Fault]:
+        address = text
+        if "://" in text:
+            try:
+                parts = urlsplit(text)
+            except ValueError:
+                return [Fault("is no valid URL.", "It looks like nats://host:4222.")]
+            if "@" in parts.netloc:
+                return [
+                    Fault("holds credentials.", "Give them by --nats-user and --nats-pass, or --nats-token.")
+                ]
+            if (
+                not text.startswith(("nats://", "tls://"))
+                or parts.path not in {"", "/"}
+                or parts.query
+                or parts.fragment
+            ):
+                return [Fault("is no valid URL.", "It looks like nats://host:4222 or tls://host:4222.")]
+            address = parts.netloc
+        fault = host_port_fault(address)
+        return [fault] if fault else text
+
+
+class StreamName(Scalar):
+    """The name of a JetStream stream."""
+
+    metavar = "NAME"
+
+    def read(self, text: str) -> str | list[Fault]:
+        what = stream_fault(text) if text else "it is empty"
+        return [Fault(f"is no stream name: {what}.")] if what else text
+
+
+@dataclass(frozen=True)
+class Nats(Backend):
+    """Options of the NATS back end."""
+
+    name = "nats"
+    title = "NATS"
+
+    servers: tuple[str, ...] = option(
+        ListOf(Server()), "Servers to connect to, as host:port, nats:// or tls:// URL.", required=True
+    )
+    subject: Template = option(
+        Destination(SUBJECT), "Subject for every event without another one.", required=True
+    )
+    subject_routing: dict[str, Template] | None = option(Routing(SUBJECT), "Subjects by payload case.")
+    subject_template: Template | None = option(
+        Destination(SUBJECT), "Subject by template; beats the plain subject."
+    )
+    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
+    static_headers: dict[str, str] | None = option(Headers(header_fault), "Headers added to every message.")
+    meta_headers_prefix: str = option(
+        Text(may_be_empty=True),
+        "Adds each meta entry as a header under this prefix; none if empty.",
+        default="",
+    )
+    user: str | None = option(Text(), "User name.")
+    pass_: str | None = option(Secret(), "Password.", secret=True)
+    token: str | None = option(Secret(), "Token, instead of user and password.", secret=True)
+    creds_file: Path | None = option(File(), "Credentials file with the user's JWT and key.")
+    tls: bool = option(Switch(), "Encrypts the connection with TLS; a tls:// URL does so too.", default=False)
+    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
+    tls_cert_file: Path | None = option(File(), "Client certificate, for mutual TLS.")
+    tls_key_file: Path | None = option(File(), "Key of the client certificate.")
+    jetstream: bool = option(
+        Switch(),
+        "Publishes through JetStream, which confirms every message. Core NATS does not.",
+        default=True,
+    )
+    stream: str | None = option(
+        StreamName(), "JetStream stream to create if it is not there, and to check if it is."
+    )
+    max_batch_size: int = option(Integer(1, 100_000), "Most messages written at once.", default=1024)
+    max_batch_delay_ms: int = option(
+        Integer(0, 60_000), "How long a batch waits for more messages.", default=2
+    )
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
+        """Connect, and see that a stream takes our subjects."""
+        # Only now: a process pays for the client libraries of the back ends that are on.
+        from bronze_sidecar.sinks.nats.sink import open_nats  # noqa: PLC0415
+
+        return open_nats(self, route)
+
+    def rules(self) -> Rules:
+        return Rules(
+            destination=self.subject,
+            template=self.subject_template,
+            routing=self.subject_routing or {},
+            include=self.include_payloads,
+            id_header="Nats-Msg-Id",
+            static_headers=self.static_headers or {},
+            meta_prefix=self.meta_headers_prefix,
+        )
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        encrypted = self.tls or any(server.startswith("tls://") for server in self.servers)
+        if not encrypted:
+            yield from needs_switch(self, "tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
+        yield from both_or_neither(self, "tls_cert_file", "tls_key_file")
+        yield from both_or_neither(self, "user", "pass_")
+        ways = [name for name in ("user", "token", "creds_file") if getattr(self, name) is not None]
+        for name in ways[1:]:
+            yield (
+                name,
+                Fault(f"does not go with --nats-{ways[0].replace('_', '-')}.", "Choose one way to log in."),
+            )
+        if self.stream and not self.jetstream:
+            yield "stream", Fault("has no effect without JetStream.", "Remove it, or --nats-jetstream=false.")
+        if self.meta_headers_prefix:
+            what = header_fault(self.meta_headers_prefix)
+            if what:
+                yield "meta_headers_prefix", Fault(f"{what}.")
+        yield from meta_prefix_faults(self.static_headers, self.meta_headers_prefix)

@@ -1,0 +1,207 @@
+"""Connecting to Redis as the options say, to one server or a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.connection import Connection, SSLConnection, parse_url
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+
+from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+from bronze_sidecar.sinks.redis.link import ANSWER_SECONDS, Cluster, Link, Server, error_text, pack
+
+if TYPE_CHECKING:
+    from bronze_sidecar.sinks.redis.options import Redis
+
+CONNECT_SECONDS = 5.0
+# What the server is built with; an operator may lower it to 1 MiB.
+DEFAULT_VALUE_LIMIT = 512 * 1024 * 1024
+
+
+@contextlib.asynccontextmanager
+async def connect(options: Redis) -> AsyncIterator[tuple[Link, Connection]]:
+    """Connect; yield the link, and a connection to ask the server about itself."""
+    settings = Settings(options)
+    connection = settings.connection()
+    try:
+        facts = await _greet(connection, settings)
+        if facts.get(b"mode") == b"cluster":
+            async with _connect_to_cluster(settings, connection) as cluster:
+                yield cluster, connection
+        elif facts.get(b"role") in {b"replica", b"slave"}:
+            raise Transient("the server is a replica, which takes no writes")
+        else:
+            yield Server(connection), connection
+    finally:
+        await _close(connection)
+
+
+class Settings:
+    """What redis-py is told, from the options or from the URL."""
+
+    def __init__(self, options: Redis) -> None:
+        try:
+            url: Any = parse_url(options.url) if options.url else {}
+        except ValueError as error:
+            raise Permanent(f"--redis-url is of no use: {error}") from None
+        self.host = url.get("host", options.host)
+        self.port = url.get("port", options.port)
+        self.db = int(url.get("db", options.db))
+        self.username = url.get("username", options.username)
+        self.password = url.get("password", options.password)
+        self.credential_options = "--redis-username and --redis-password"
+        if "username" in url or "password" in url:
+            self.credential_options = "the user and password in --redis-url"
+        self.db_option = "--redis-url" if "db" in url else "--redis-db"
+        self.encrypted = options.tls or (options.url or "").startswith("rediss:")
+        self._class = _encrypting(_tls_context(options)) if self.encrypted else Connection
+
+    def connection(self) -> Connection:
+        return self._class(host=self.host, port=self.port, db=self.db, **self._common())
+
+    def cluster(self) -> RedisCluster:
+        cluster = RedisCluster(host=self.host, port=self.port, **self._common())
+        # The class of connections is not among what the constructor takes.
+        cluster.connection_kwargs["connection_class"] = self._class
+        for node in cluster.startup_nodes:
+            node.connection_class = self._class
+        return cluster
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "username": self.username,
+            "password": self.password,
+            "socket_timeout": ANSWER_SECONDS,
+            "socket_connect_timeout": CONNECT_SECONDS,
+            "protocol": 2,
+        }
+
+
+def _tls_context(options: Redis) -> ssl.SSLContext:
+    ca_file, certificate = options.tls_ca_file, options.tls_cert_file
+    try:
+        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+    except OSError as error:
+        raise Permanent(f"--redis-tls-ca-file cannot be used: {error}") from error
+    if certificate is not None and options.tls_key_file is not None:
+        try:
+            context.load_cert_chain(certificate, options.tls_key_file, password="")
+        except OSError as error:
+            raise Permanent(
+                f"--redis-tls-cert-file and --redis-tls-key-file cannot be used: {error}"
+            ) from error
+    return context
+
+
+def _encrypting(context: ssl.SSLContext) -> type[Connection]:
+    """Return a class of connections with a context of ours: redis-py's always trusts the system's, too."""
+
+    class Encrypting(SSLConnection):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.ssl_context.context = context
+
+    return Encrypting
+
+
+async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]:
+    """Connect, and return what the server says of itself; any user may ask for that."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await connection.connect()  # type: ignore[no-untyped-call]
+            try:
+                facts = await ask(connection, b"HELLO")
+            except ResponseError:
+                return {}  # older than clusters with access control lists
+    except TimeoutError as error:
+        hint = " by TLS, see --redis-tls" if settings.encrypted and not connection.is_connected else ""
+        raise Transient(f"{settings.host}:{settings.port} does not answer{hint}") from error
+    except (RedisError, OSError) as error:
+        raise _cannot_open(error, settings) from error
+    return dict(zip(facts[::2], facts[1::2], strict=True))
+
+
+def _cannot_open(error: Exception, settings: Settings) -> DeliveryError:
+    text = error_text(error)
+    if isinstance(error, AuthenticationError):
+        return Permanent(f"the server refuses {settings.credential_options}: {text}")
+    if settings.db and isinstance(error, ResponseError):
+        return Permanent(f"the server refuses database {settings.db} of {settings.db_option}: {text}")
+    cause = _tls_error(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Permanent(
+            f"the server's certificate is not trusted, see --redis-tls-ca-file: {cause.verify_message}"
+        )
+    if cause is not None:
+        return Transient(f"TLS fails, see --redis-tls: {cause}")
+    return Transient(text)
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+async def ask(connection: Connection, *words: bytes) -> Any:
+    """Send one command; return the answer."""
+    await connection.send_packed_command(pack(*words))
+    return await connection.read_response()
+
+
+async def may_run(connection: Connection, *commands: tuple[bytes, ...]) -> bool:
+    """Tell whether the user may run commands, and the server knows them, by running them."""
+    try:
+        for command in commands:
+            await ask(connection, *command)
+    except NoPermissionError:
+        return False
+    except RedisError as error:
+        if "unknown command" in str(error) or "scripting engine" in str(error):
+            return False
+        raise Transient(error_text(error)) from error
+    return True
+
+
+async def value_limit(connection: Connection) -> int:
+    """Return how long a value may be; the default if the server does not say."""
+    try:
+        answer = await ask(connection, b"CONFIG", b"GET", b"proto-max-bulk-len")
+        return int(answer[1])
+    except (ResponseError, IndexError, ValueError):
+        return DEFAULT_VALUE_LIMIT
+    except RedisError as error:
+        raise Transient(error_text(error)) from error
+
+
+async def _close(connection: Connection) -> None:
+    writer = connection._writer  # noqa: SLF001 - there is no other way to it
+    with contextlib.suppress(RedisError):
+        await connection.disconnect()
+    if writer is not None:
+        writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def _connect_to_cluster(settings: Settings, connection: Connection) -> AsyncIterator[Cluster]:
+    if settings.db:
+        raise Permanent(f"a Redis cluster has no database {settings.db}, see {settings.db_option}")
+    # redis-py asks for both, and says of a user who may not that there is no cluster.
+    if not await may_run(connection, (b"CLUSTER", b"SLOTS"), (b"COMMAND",)):
+        raise Permanent("the user of --redis-username may not run CLUSTER SLOTS and COMMAND")
+    client = settings.cluster()
+    try:
+        cluster = Cluster(client)
+        try:
+            await cluster.look()
+        except Disconnected as error:
+            raise Transient(str(error)) from error
+        yield cluster
+    finally:
+        with contextlib.suppress(RedisError):
+            await client.aclose()

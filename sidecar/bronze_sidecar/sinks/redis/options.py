@@ -1,0 +1,116 @@
+"""Redis Streams: one stream key or many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bronze_cli.options import option
+from bronze_cli.problems import Fault, control_character
+from bronze_cli.values import File, Host, Integer, Secret, Switch, Text, Url
+
+from bronze_sidecar.routing.naming import Target, text_fault_above
+from bronze_sidecar.routing.rules import Rules
+from bronze_sidecar.routing.template import Template
+from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing
+from bronze_sidecar.sinks.base import Backend, Sink, both_or_neither, flag, meta_prefix_faults, needs_switch
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routing.route import Route
+
+EVENT_ID_FIELD = "eventId"
+DATA_FIELD = "data"
+# Redis allows 512 MB; a key longer than this is a mistake.
+KEY_LIMIT = 1024
+
+
+def field_fault(name: str) -> str | None:
+    if name in {DATA_FIELD, EVENT_ID_FIELD}:
+        return f"header '{name}' is reserved: the sidecar writes it itself"
+    found = control_character(name)
+    return f"a header's name contains {found}" if found else None
+
+
+STREAM = Target(noun="Redis stream key", limit=KEY_LIMIT, text_fault=text_fault_above(KEY_LIMIT))
+
+
+@dataclass(frozen=True)
+class Redis(Backend):
+    """Options of the Redis Streams back end."""
+
+    name = "redis"
+    title = "Redis"
+
+    host: str | None = option(
+        Host(), "Server's host name or address; or give the URL.", required=True, alternative="url"
+    )
+    url: str | None = option(
+        Url(schemes=("redis", "rediss"), credentials=True),
+        "Server as redis:// or rediss:// URL, which may hold user, password and database.",
+        secret=True,
+    )
+    stream: Template = option(
+        Destination(STREAM), "Stream key for every event without another one.", required=True
+    )
+    port: int = option(Integer(1, 65_535), "Server's port.", default=6379)
+    password: str | None = option(Secret(), "Password.", secret=True)
+    username: str | None = option(Text(), "User name, where the server has access control lists.")
+    tls: bool = option(
+        Switch(), "Encrypts the connection with TLS; a rediss:// URL does so too.", default=False
+    )
+    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
+    tls_cert_file: Path | None = option(File(), "Client certificate, for mutual TLS.")
+    tls_key_file: Path | None = option(File(), "Key of the client certificate.")
+    db: int = option(Integer(0, 2**31 - 1), "Number of the database.", default=0)
+    stream_routing: dict[str, Template] | None = option(Routing(STREAM), "Stream keys by payload case.")
+    stream_template: Template | None = option(
+        Destination(STREAM), "Stream key by template; beats the plain key."
+    )
+    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
+    static_headers: dict[str, str] | None = option(Headers(field_fault), "Fields added to every entry.")
+    meta_headers_prefix: str = option(
+        Text(may_be_empty=True),
+        "Adds each meta entry as a field under this prefix; none if empty.",
+        default="meta.",
+    )
+    maxlen: int | None = option(
+        Integer(1, 2**53), "Trims each stream to about this many entries; not at all if not given."
+    )
+    max_batch_size: int = option(Integer(1, 100_000), "Most entries written at once.", default=1024)
+    max_batch_delay_ms: int = option(
+        Integer(0, 60_000), "How long a batch waits for more entries.", default=2
+    )
+
+    @asynccontextmanager
+    async def open(self, route: Route) -> AsyncIterator[Sink]:
+        # The client library is loaded by those alone who use it.
+        from bronze_sidecar.sinks.redis.sink import open_redis  # noqa: PLC0415
+
+        async with open_redis(self, route) as sink:
+            yield sink
+
+    def rules(self) -> Rules:
+        return Rules(
+            destination=self.stream,
+            template=self.stream_template,
+            routing=self.stream_routing or {},
+            include=self.include_payloads,
+            id_header=EVENT_ID_FIELD,
+            static_headers=self.static_headers or {},
+            meta_prefix=self.meta_headers_prefix,
+            headers_noun="fields",
+        )
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        if self.host is not None and self.url is not None:
+            yield "url", Fault("does not go with --redis-host.", "Choose one of them.")
+        encrypted = self.tls or (self.url or "").startswith("rediss:")
+        if not encrypted:
+            yield from needs_switch(self, "tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
+        yield from both_or_neither(self, "tls_cert_file", "tls_key_file")
+        if self.username is not None and self.password is None:
+            yield "username", Fault("is of no use alone.", f"Add {flag(self, 'password')}.")
+        yield from meta_prefix_faults(self.static_headers, self.meta_headers_prefix)

@@ -1,0 +1,330 @@
+"""Entries of Redis Streams: encoding them, adding them, and reading what became of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import NoPermissionError, NoScriptError
+
+from bronze_sidecar.envelope.event import Event
+from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent
+from bronze_sidecar.routing.rules import Address, Record
+from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.redis.connection import connect, may_run, value_limit
+from bronze_sidecar.sinks.redis.link import VALUE_TOO_LARGE, Command, Link, bulk, classify, classify_text
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routing.route import Route
+    from bronze_sidecar.sinks.redis.options import Redis
+
+SCRIPT = b"""\
+local failed, blocked, commands = {}, {}, {}
+local hole, at = tonumber(ARGV[1]), 3
+for number = 1, tonumber(ARGV[2]) do
+  local count = tonumber(ARGV[at])
+  commands[number] = {'XADD', unpack(ARGV, at + 1, at + count)}
+  at = at + count + 1
+end
+for entry = at, #ARGV, 3 do
+  local command = commands[tonumber(ARGV[entry])]
+  local key = command[2]
+  if not blocked[key] then
+    command[hole], command[hole + 2] = ARGV[entry + 1], ARGV[entry + 2]
+    local answer = redis.pcall(unpack(command))
+    if type(answer) == 'table' then
+      blocked[key] = true
+      failed[#failed + 1] = (entry - at) / 3
+      failed[#failed + 1] = answer.err
+    end
+  end
+end
+return failed
+"""
+"""Adds entries in order; after one that fails, no more to its key. Returns places and errors.
+
+A plain pipeline could not stop: entries behind a failed one would be stored before it. What entries have
+in common is sent once, as a command with two holes; then come the number of a command, an envelope and an
+id for each entry. That makes it no dearer for the server than plain commands.
+"""
+SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
+NO_ENTRIES = (b"0", b"0", b"0")
+ID_FIELD = bulk(b"eventId")
+HOLES = bulk(b"") + ID_FIELD + bulk(b"")
+BY_SHA = bulk(b"EVALSHA") + bulk(SHA)
+BY_TEXT = bulk(b"EVAL") + bulk(SCRIPT)
+
+# A server does nothing else while it runs a script; so many entries take it about a tenth of a second.
+LIMITS = Limits(records=10_000, bytes=16 * 1024 * 1024)
+
+# Lua passes at most 8,000 words to a function.
+META_LIMIT = 3_000
+# An event's own meta is not worth more; that of a producer's session is used again and again.
+REMEMBERED_METAS = 1_000
+
+
+@asynccontextmanager
+async def open_redis(options: Redis, route: Route) -> AsyncIterator[RedisSink]:
+    """Connect; close on leaving."""
+    async with connect(options) as (link, connection):
+        scripted = await may_run(connection, (b"EVAL", SCRIPT, *NO_ENTRIES), (b"EVALSHA", SHA, *NO_ENTRIES))
+        encoder = Encoder(route.rules.meta_prefix, options.maxlen, await value_limit(connection))
+        yield RedisSink(link, encoder, scripted=scripted)
+
+
+class Words:
+    """Words of a command as they are sent."""
+
+    __slots__ = ("count", "packed")
+
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self.packed = b"".join(map(bulk, words))
+        self.count = len(words)
+
+
+NO_META = Words(())
+
+
+class Start:
+    """What all entries of an address have in common."""
+
+    __slots__ = ("after", "before", "key")
+
+    def __init__(self, key: bytes, before: Words, after: Words) -> None:
+        self.key = key
+        self.before = before
+        """From the key to the name of the field that holds the envelope."""
+        self.after = after
+        """What follows the event's id."""
+
+
+class Encoder:
+    """Turns records into commands."""
+
+    def __init__(self, meta_prefix: str, maxlen: int | None, value_limit: int) -> None:
+        self._meta_prefix = meta_prefix
+        self._trim = (b"MAXLEN", b"~", b"%d" % maxlen) if maxlen else ()
+        self._hole = bulk(b"%d" % (len(self._trim) + 5))
+        self._value_limit = value_limit
+        self._metas: dict[tuple[tuple[str, str], ...], Words] = {}
+
+    def faults(self, batch: Sequence[Record]) -> dict[int, DeliveryError]:
+        """Return why records can never be stored, by their places."""
+        limit = self._value_limit
+        places = [
+            place
+            for place, event in enumerate([record.event for record in batch])
+            if len(event.envelope) > limit or len(event.meta) > META_LIMIT
+        ]
+        return {place: self._fault(batch[place].event) for place in places}
+
+    def _fault(self, event: Event) -> Permanent:
+        size = len(event.envelope)
+        if size > self._value_limit:
+            return Permanent(
+                f"the event has {size} bytes, more than the {self._value_limit} that the server allows"
+            )
+        return Permanent(f"the event has {len(event.meta)} meta entries, more than {META_LIMIT}")
+
+    def script_call(self, records: Iterable[Record], by: bytes) -> bytes:
+        """Return one call of the script for all records."""
+        entries: list[bytes] = []
+        numbers: dict[tuple[Start, Words], bytes] = {}
+        with_meta = bool(self._meta_prefix)
+        # By identity: levels of a message, and messages alike, share one meta.
+        metas: dict[int, Words] = {}
+        for record in records:
+            address, event = record.address, record.event
+            meta = NO_META
+            if with_meta and event.meta:
+                meta = metas.get(id(event.meta)) or metas.setdefault(
+                    id(event.meta), self._words_of(event.meta)
+                )
+            number = numbers.get(shared := (address.prepared or self._prepare(address), meta))
+            if number is None:
+                number = numbers[shared] = bulk(b"%d" % (len(numbers) + 1))
+            envelope, event_id = event.envelope, event.id.encode()
+            entries.append(
+                b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (number, len(envelope), envelope, len(event_id), event_id)
+            )
+        keys = {start.key for start, _ in numbers}
+        lengths = [_length(*shared) for shared in numbers]
+        words = 5 + len(keys) + sum(lengths) + len(lengths) + 3 * len(entries)
+        call = [b"*%d\r\n" % words, by, bulk(b"%d" % len(keys)), *map(bulk, keys)]
+        call += [self._hole, bulk(b"%d" % len(numbers))]
+        for (start, meta), length in zip(numbers, lengths, strict=True):
+            call += bulk(b"%d" % length), start.before.packed, HOLES, start.after.packed, meta.packed
+        return b"".join(call + entries)
+
+    def plain_call(self, record: Record) -> bytes:
+        """Return the plain command for one record."""
+        address, event = record.address, record.event
+        start = address.prepared or self._prepare(address)
+        meta = self._words_of(event.meta) if self._meta_prefix else NO_META
+        count = b"*%d\r\n" % (1 + _length(start, meta))
+        own = bulk(event.envelope) + ID_FIELD + bulk(event.id.encode())
+        return count + bulk(b"XADD") + start.before.packed + own + start.after.packed + meta.packed
+
+    def _prepare(self, address: Address) -> Start:
+        key = address.destination.encode()
+        start = Start(
+            key,
+            before=Words((key, *self._trim, b"*", b"data")),
+            after=Words([word.encode() for header in address.headers for word in header]),
+        )
+        address.prepared = start
+        return start
+
+    def _words_of(self, meta: Mapping[str, str]) -> Words:
+        items = tuple(meta.items())
+        return self._metas.get(items) or self._remember(items)
+
+    def _remember(self, items: tuple[tuple[str, str], ...]) -> Words:
+        if len(self._metas) >= REMEMBERED_METAS:
+            self._metas.clear()
+        words = [word.encode() for name, value in items for word in (self._meta_prefix + name, value)]
+        meta = self._metas[items] = Words(words)
+        return meta
+
+
+def _length(start: Start, meta: Words) -> int:
+    """Return the number of words from the key on."""
+    return start.before.count + 3 + start.after.count + meta.count
+
+
+class RedisSink:
+    """A connected server or cluster.
+
+    Where the user may run scripts, one call stores all entries of a write (of a stream, in a cluster).
+    Otherwise entries are added by plain commands, and the next to a stream is sent when the one before it
+    is confirmed: order is the same, but a stream takes one entry per round trip.
+    """
+
+    limits = LIMITS
+    forgets_ids_after: float | None = None
+
+    def __init__(self, link: Link, encoder: Encoder, *, scripted: bool) -> None:
+        self._link = link
+        self._encoder = encoder
+        self._add = self._by_script if scripted else self._one_by_one
+
+    async def ping(self) -> None:
+        await self._link.ping()
+
+    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+        errors: dict[int, DeliveryError] = self._encoder.faults(batch)
+        places = [place for place in range(len(batch)) if place not in errors]
+        if places:
+            await self._add(batch, places, errors)
+        if errors and len(errors) == len(batch):
+            _raise_if_none_is_permanent(errors.values())
+        return [Failed(place, errors[place]) for place in sorted(errors)]
+
+    # -- with the script
+
+    async def _by_script(
+        self, batch: Sequence[Record], places: list[int], errors: dict[int, DeliveryError]
+    ) -> None:
+        groups = [places] if self._link.one_node else _by_key(batch, places)
+        answers = await self._call(batch, groups, BY_SHA)
+        if any(isinstance(answer, NoScriptError) for answer in answers):
+            lost = [place for place, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            again = await self._call(batch, [groups[place] for place in lost], BY_TEXT)
+            for place, answer in zip(lost, again, strict=True):
+                answers[place] = answer
+        for group, answer in zip(groups, answers, strict=True):
+            keys = _by_key(batch, group) if isinstance(answer, NoPermissionError) else []
+            if len(keys) > 1:
+                # One key that the user may not write to stopped the whole call.
+                for key, its_answer in zip(keys, await self._call(batch, keys, BY_SHA), strict=True):
+                    _note(batch, key, its_answer, errors)
+            else:
+                _note(batch, group, answer, errors)
+
+    async def _call(self, batch: Sequence[Record], groups: list[list[int]], by: bytes) -> list[Any]:
+        return await self._link.exchange(
+            [
+                Command(
+                    batch[group[0]].address.destination.encode(),
+                    self._encoder.script_call([batch[place] for place in group], by),
+                )
+                for group in groups
+            ]
+        )
+
+    # -- without it
+
+    async def _one_by_one(
+        self, batch: Sequence[Record], places: list[int], errors: dict[int, DeliveryError]
+    ) -> None:
+        queues = [deque(group) for group in _by_key(batch, places)]
+        while queues:
+            commands = [
+                Command(record.address.destination.encode(), self._encoder.plain_call(record))
+                for record in (batch[queue[0]] for queue in queues)
+            ]
+            for queue, answer in zip(queues, await self._link.exchange(commands), strict=True):
+                if isinstance(answer, Exception):
+                    _note(batch, list(queue), answer, errors)
+                    queue.clear()
+                else:
+                    queue.popleft()
+            queues = [queue for queue in queues if queue]
+
+
+def _by_key(batch: Sequence[Record], places: list[int]) -> list[list[int]]:
+    groups: dict[str, list[int]] = {}
+    for place in places:
+        groups.setdefault(batch[place].address.destination, []).append(place)
+    return list(groups.values())
+
+
+def _note(batch: Sequence[Record], group: list[int], answer: Any, errors: dict[int, DeliveryError]) -> None:
+    """Note what the answer to a group's command means for its records."""
+    if isinstance(answer, Exception):
+        if VALUE_TOO_LARGE in str(answer):
+            _note_too_large(batch, group, errors)
+        else:
+            error = classify(answer)
+            for place in group:
+                errors[place] = _naming(batch[place], error)
+        return
+    if not answer:
+        return
+    failed = dict(zip(answer[::2], answer[1::2], strict=True))
+    rest: dict[str, DeliveryError] = {}
+    for index, place in enumerate(group):
+        key = batch[place].address.destination
+        if index in failed:
+            error = _naming(batch[place], classify_text(failed[index].decode().lstrip("-")))
+            errors[place] = error
+            # What the server refuses for good it refuses because of the key.
+            rest[key] = error if isinstance(error, Permanent) else NotTried("an entry before it failed")
+        elif key in rest:
+            errors[place] = rest[key]
+
+
+def _note_too_large(batch: Sequence[Record], group: list[int], errors: dict[int, DeliveryError]) -> None:
+    """The server names no culprit; but if any value is too large for it, then the largest is."""
+    largest = max(group, key=lambda place: len(batch[place].event.envelope))
+    for place in group:
+        errors[place] = NotTried("another event was too large for the server")
+    size = len(batch[largest].event.envelope)
+    errors[largest] = Permanent(f"the event has {size} bytes, more than the server allows")
+
+
+def _naming(record: Record, error: DeliveryError) -> DeliveryError:
+    """Add the stream to an error that has to do with it."""
+    if isinstance(error, Permanent):
+        return Permanent(f"stream '{record.address.destination}': {error}")
+    return error
+
+
+def _raise_if_none_is_permanent(errors: Iterable[DeliveryError]) -> None:
+    """Raise the error that stands for all of them, if none was stored and all may be later."""
+    kinds = {type(error): error for error in errors}
+    if Permanent not in kinds:
+        raise kinds.get(Disconnected) or next(iter(kinds.values()))

@@ -1,0 +1,180 @@
+"""AWS SQS: standard and FIFO queues."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from bronze_cli.options import option
+from bronze_cli.problems import Fault, control_character, shorten
+from bronze_cli.values import File, Integer, Secret, Switch, Url
+
+from bronze_sidecar.routing.naming import Target
+from bronze_sidecar.routing.rules import DEFAULT_KEY, FREE_TEXT, Rules
+from bronze_sidecar.routing.template import Template, trusted
+from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing, TemplatedHeaders
+from bronze_sidecar.sinks.aws.options import Region, credential_faults
+from bronze_sidecar.sinks.base import Backend, Sink
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routing.route import Route
+
+# Quotas related to messages: a queue's name, a group id, and the attributes of one message.
+QUEUE_NAME_LIMIT = 80
+GROUP_LIMIT = 128
+ATTRIBUTE_LIMIT = 10
+OWN_ATTRIBUTES = ("payloadCase", "dataType")
+GROUP_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
+FIFO = ".fifo"
+
+
+def queue_name(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def queue_url_fault(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "it is no valid URL"
+    # `urlsplit` itself lets spaces and control characters pass, and leaves some of them out.
+    if not re.fullmatch(r"https?://[!-~]+", url) or not host or set("@?#") & set(url):
+        return "it is no queue URL such as https://sqs.eu-central-1.amazonaws.com/123456789012/name"
+    name = queue_name(url)
+    if not re.fullmatch(r"(/[\w.~-]+)+/", parts.path.removesuffix(name), re.ASCII):
+        return "its path has no account before the queue's name"
+    if not re.fullmatch(rf"[A-Za-z0-9_-]+({re.escape(FIFO)})?", name):
+        return "its last part is no queue name of letters, digits, '-' and '_' (and '.fifo' at its end)"
+    return (
+        f"the queue's name has more than {QUEUE_NAME_LIMIT} characters"
+        if len(name) > QUEUE_NAME_LIMIT
+        else None
+    )
+
+
+def group_fault(group: str) -> str | None:
+    illegal = next((character for character in group if character not in GROUP_CHARACTERS), None)
+    if illegal:
+        return f"it contains {control_character(illegal) or repr(illegal)}"
+    return f"it has more than {GROUP_LIMIT} characters" if len(group) > GROUP_LIMIT else None
+
+
+def attribute_fault(name: str) -> str | None:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", name) or len(name) > 256:
+        what = "no name of up to 256 letters, digits, '_', '-' and single dots"
+        return f"attribute '{shorten(name)}' is {what}"
+    if name.lower().startswith(("aws.", "amazon.")):
+        return f"attribute '{shorten(name)}' is reserved: such names belong to AWS"
+    return None
+
+
+QUEUE_URL = Target(
+    noun="SQS queue URL",
+    limit=QUEUE_NAME_LIMIT,
+    text_fault=queue_url_fault,
+    escape_character="_",
+    harmless=frozenset(),  # a queue's name has no other character that could separate two values than '-'
+    name_of=queue_name,
+)
+GROUP = Target(noun="SQS message group", limit=GROUP_LIMIT, text_fault=group_fault)
+DEFAULT_GROUP = trusted(DEFAULT_KEY, GROUP)
+
+
+@dataclass(frozen=True)
+class Sqs(Backend):
+    """Options of the SQS back end."""
+
+    name = "sqs"
+    title = "SQS"
+
+    queue_url: Template = option(
+        Destination(QUEUE_URL), "Queue for every event without another one.", required=True
+    )
+    region: str = option(Region(), "AWS region.", required=True)
+    queue_routing: dict[str, Template] | None = option(Routing(QUEUE_URL), "Queue URLs by payload case.")
+    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
+    static_attributes: dict[str, str] | None = option(
+        Headers(attribute_fault), "Attributes added to every message; all kinds together at most 10."
+    )
+    message_attributes: dict[str, Template] | None = option(
+        TemplatedHeaders(attribute_fault, FREE_TEXT),
+        "Attributes by template; left out where they render empty.",
+    )
+    message_group_template: Template | None = option(
+        Destination(GROUP),
+        f"Message group on FIFO queues, within which order is kept; `{DEFAULT_KEY}` if not given.",
+    )
+    access_key: str | None = option(
+        Secret(), "Access key; the default AWS credential chain if not given.", secret=True
+    )
+    secret_key: str | None = option(Secret(), "Secret key that belongs to the access key.", secret=True)
+    session_token: str | None = option(Secret(), "Session token of temporary credentials.", secret=True)
+    endpoint_url: str | None = option(Url(), "Endpoint instead of the region's own.")
+    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of those of botocore.")
+    strict_order: bool = option(
+        Switch(),
+        "Puts one message of each group into a call to a FIFO queue. Without it calls are fuller where groups"
+        " are few, but a call that is stored in part can change the order within a group.",
+        default=True,
+    )
+    max_call_bytes: int = option(
+        Integer(1024, 10_485_760),
+        "Most bytes of a message, and of all messages in one call.",
+        default=1_048_576,
+    )
+    max_batch_size: int = option(Integer(1, 100_000), "Most messages written at once.", default=1000)
+    max_batch_delay_ms: int = option(
+        Integer(0, 60_000), "How long a batch waits for more messages.", default=20
+    )
+
+    @property
+    def destinations(self) -> list[Template]:
+        return [self.queue_url, *(self.queue_routing or {}).values()]
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
+        """Make a client, and see that the queues are there."""
+        # Only now: a process pays for the client libraries of the back ends that are on.
+        from bronze_sidecar.sinks.sqs.sink import open_sqs  # noqa: PLC0415
+
+        return open_sqs(self, route)
+
+    def rules(self) -> Rules:
+        return Rules(
+            destination=self.queue_url,
+            routing=self.queue_routing or {},
+            include=self.include_payloads,
+            key=self.message_group_template or DEFAULT_GROUP,
+            static_headers=self.static_attributes or {},
+            templated_headers=self.message_attributes or {},
+            drop_empty_headers=True,
+            headers_noun="attributes",
+        )
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        yield from credential_faults(self)
+        static, templated = self.static_attributes or {}, self.message_attributes or {}
+        option_to_name = "message_attributes" if templated else "static_attributes"
+        for name in static.keys() & templated.keys():
+            yield (
+                "message_attributes",
+                Fault(f"'{name}' is given twice.", "--sqs-static-attributes has it already."),
+            )
+        count = len(OWN_ATTRIBUTES) + len(static) + len(templated)
+        if count > ATTRIBUTE_LIMIT:
+            yield (
+                option_to_name,
+                Fault(
+                    f"a message would have {count} attributes; SQS allows {ATTRIBUTE_LIMIT}, and"
+                    f" {' and '.join(OWN_ATTRIBUTES)} are among them.",
+                    f"Remove {count - ATTRIBUTE_LIMIT}.",
+                ),
+            )
+        if self.message_group_template and not any(queue.text.endswith(FIFO) for queue in self.destinations):
+            yield "message_group_template", Fault("has no effect: no queue is a FIFO queue.", "Remove it.")

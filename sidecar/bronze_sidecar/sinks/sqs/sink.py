@@ -1,0 +1,152 @@
+"""The SQS sink: messages in SendMessageBatch calls, in order per group where the queue is FIFO."""
+
+from __future__ import annotations
+
+import json
+import re
+from binascii import b2a_base64
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bronze_sidecar.errors import DeliveryError, Permanent, Transient
+from bronze_sidecar.routing.rules import Address, Record
+from bronze_sidecar.sinks.aws.calls import Call, CallLimits, Plan, carry_out
+from bronze_sidecar.sinks.aws.service import Question, Service, open_service, plain_destinations
+from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.sqs.options import FIFO
+
+if TYPE_CHECKING:
+    from bronze_sidecar.routing.route import Route
+    from bronze_sidecar.sinks.sqs.options import Sqs
+
+# API_SendMessageBatch: the most messages of one call.
+CALL_MESSAGES = 10
+CALLS_IN_FLIGHT = 16
+WRITE_BYTES = 16 * 1024 * 1024
+# API_SendMessage: how long a FIFO queue drops a message that comes twice.
+DEDUPLICATION_SECONDS = 300.0
+STRING = "String"
+# API_SendMessage: all characters of a message must be among these.
+FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+REPLACEMENT = "\ufffd"
+
+
+@asynccontextmanager
+async def open_sqs(options: Sqs, route: Route) -> AsyncIterator[SqsSink]:
+    """Make a client, and see that it gets at the queues that are known by name."""
+    async with open_service(options, "SendMessageBatch", CALLS_IN_FLIGHT) as service:
+        queues = plain_destinations(route, "--sqs-queue-url", "--sqs-queue-routing")
+        questions = [
+            Question("get_queue_attributes", {"QueueUrl": queue, "AttributeNames": ["QueueArn"]}, option)
+            for queue, option in queues.items()
+        ]
+        questions = questions or [Question("list_queues", {"MaxResults": 1})]
+        for question in questions:
+            await service.check(question)
+        yield SqsSink(service, options, route, questions[0])
+
+
+class Start:
+    """What all messages of an address have in common."""
+
+    __slots__ = ("attributes", "group", "order", "size")
+
+    def __init__(self, address: Address) -> None:
+        self.order = address.order
+        is_fifo = address.destination.endswith(FIFO)
+        self.group = b',"MessageGroupId":%b' % json.dumps(address.key).encode() if is_fifo else b""
+        """Empty for a standard queue."""
+        self.attributes, self.size = attributes(address.headers)
+
+
+class Message(NamedTuple):
+    """A message without the start that its call gives it."""
+
+    text: bytes
+    size: int
+
+
+class SqsSink:
+    """Queues of one account and region.
+
+    A call may store some of its messages and not others, so to a FIFO queue it carries one message of each
+    group, unless strict order is not asked for. A standard queue has no order.
+    """
+
+    def __init__(self, service: Service, options: Sqs, route: Route, question: Question) -> None:
+        self.limits = Limits(options.max_batch_size, WRITE_BYTES)
+        fifo = any(queue.text.endswith(FIFO) for queue in options.destinations)
+        self.forgets_ids_after = DEDUPLICATION_SECONDS if fifo else None
+        self._service = service
+        self._question = question
+        self._event_headers = route.event_headers if route.has_event_headers else None
+        self._call_limits = CallLimits(CALL_MESSAGES, options.max_call_bytes)
+        self._run = 1 if options.strict_order else CALL_MESSAGES
+
+    async def ping(self) -> None:
+        await self._service.ping(self._question)
+
+    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+        messages = [self._message(record) for record in batch]
+        sizes = [message.size for message in messages]
+        most = self._call_limits.bytes
+        errors: dict[int, DeliveryError] = {
+            place: Permanent(f"the message has {size} bytes, more than the {most} of --sqs-max-call-bytes")
+            for place, size in enumerate(sizes)
+            if size > most
+        }
+        plan = Plan(_orders(batch), sizes, errors, self._call_limits, self._run)
+
+        async def send(call: Call) -> Mapping[int, DeliveryError]:
+            return await self._send(call.destination, [messages[place].text for place in call.places])
+
+        return await carry_out(plan, send, CALLS_IN_FLIGHT)
+
+    async def _send(self, queue: str, messages: list[bytes]) -> Mapping[int, DeliveryError]:
+        entries = b",".join([b'{"Id":"%d"%b}' % entry for entry in enumerate(messages)])
+        body = b'{"QueueUrl":%b,"Entries":[%b]}' % (json.dumps(queue).encode(), entries)
+        answer = await self._service.send("send_message_batch", body)
+        return {int(entry["Id"]): _meaning(entry) for entry in answer.get("Failed", ())}
+
+    def _message(self, record: Record) -> Message:
+        address, event = record.address, record.event
+        start: Start = address.prepared or self._prepare(address)
+        body = b2a_base64(event.envelope, newline=False)
+        shown, size = start.attributes, start.size
+        if self._event_headers:
+            more, more_size = attributes(self._event_headers(event))
+            shown, size = b",".join(filter(None, (shown, more))), size + more_size
+        text = b',"MessageBody":"%b","MessageAttributes":{%b}' % (body, shown)
+        if start.group:
+            text += b'%b,"MessageDeduplicationId":"%b"' % (start.group, event.id.encode())
+        return Message(text, len(body) + size)
+
+    def _prepare(self, address: Address) -> Start:
+        start = address.prepared = Start(address)
+        return start
+
+
+def _orders(batch: Sequence[Record]) -> list[tuple[str, Any]]:
+    """Return what order is kept by; each message is on its own in a standard queue."""
+    starts: list[Start] = [record.address.prepared for record in batch]
+    return [start.order if start.group else (start.order[0], place) for place, start in enumerate(starts)]
+
+
+def attributes(headers: Iterable[tuple[str, str]]) -> tuple[bytes, int]:
+    """Encode attributes, without the braces around them; return how many bytes count, too."""
+    kept = [(name, FORBIDDEN.sub(REPLACEMENT, value)) for name, value in headers if value]
+    encoded = [
+        f'{json.dumps(name)}:{{"DataType":"{STRING}","StringValue":{json.dumps(value)}}}'
+        for name, value in kept
+    ]
+    size = sum(len(name) + len(STRING) + len(value.encode()) for name, value in kept)
+    return ",".join(encoded).encode(), size
+
+
+def _meaning(entry: Mapping[str, Any]) -> DeliveryError:
+    """Say what became of a message that was not stored."""
+    code = str(entry.get("Code", ""))
+    text = f"{code}: {entry.get('Message', '')}"
+    for_good = entry.get("SenderFault") and "Thrott" not in code
+    return Permanent(text) if for_good else Transient(text)

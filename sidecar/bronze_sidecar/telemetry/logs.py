@@ -1,0 +1,33 @@
+"""The log lines that operators see."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def logger() -> structlog.stdlib.BoundLogger:
+    """Return the process's log."""
+    log: structlog.stdlib.BoundLogger = structlog.get_logger()
+    return log
+
+
+def set_up_logging(level: str, form: str) -> None:
+    """Log to standard error: readable on a terminal, JSON otherwise, unless told."""
+    readable = form == "console" or (form == "auto" and sys.stderr.isatty())
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,93 @@
+"""The metrics that operators see. Every one is named here, once."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+BATCH_SIZES = (1, 4, 16, 64, 256, 1024, 4096, 16384)
+LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Watched(Protocol):
+    """The lane's figures that are read when metrics are."""
+
+    events: int
+    bytes: int
+    state: str
+
+    def oldest_age(self) -> float:
+        """Return the age of the oldest unconfirmed record in seconds."""
+
+    def in_flight(self) -> int:
+        """Return how many records are being written."""
+
+
+class Metrics:
+    """All metrics of one process."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # a second time series for each counter, which nobody reads
+        self.registry = CollectorRegistry()
+        self.received = self._counter("events_received", "Events taken from producers.")
+        self.received_bytes = self._counter("received_bytes", "Bytes of the requests taken from producers.")
+        self.filtered = self._counter("events_filtered", "Events that no back end takes.")
+        self.rejected = self._counter("events_rejected", "Events refused as malformed.")
+        self.streams = self._gauge("streams", "Open producer streams.")
+        self.published = self._counter("events_published", "Records confirmed by the back end.", "backend")
+        self.published_bytes = self._counter("published_bytes", "Bytes of envelopes confirmed.", "backend")
+        self.failed = self._counter("events_failed", "Records given up for good.", "backend")
+        self.retried = self._counter("events_retried", "Records that had to be written again.", "backend")
+        self.queued = self._gauge("queue_events", "Records that wait for the back end.", "backend")
+        self.queued_bytes = self._gauge("queue_bytes", "Bytes that wait for the back end.", "backend")
+        self.in_flight = self._gauge("in_flight_events", "Records being written.", "backend")
+        self.oldest = self._gauge(
+            "oldest_unacknowledged_seconds", "Age of the oldest unconfirmed record.", "backend"
+        )
+        self.ready = self._gauge("backend_ready", "1 while the back end takes records.", "backend")
+        self.batch_size = self._histogram("batch_events", "Records in one write.", BATCH_SIZES)
+        self.latency = self._histogram("write_seconds", "Time from write to confirmation.", LATENCIES)
+
+    def _counter(self, name: str, doc: str, *labels: str) -> Counter:
+        return Counter(f"bronze_{name}", doc, labels, registry=self.registry)
+
+    def _gauge(self, name: str, doc: str, *labels: str) -> Gauge:
+        return Gauge(f"bronze_{name}", doc, labels, registry=self.registry)
+
+    def _histogram(self, name: str, doc: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"bronze_{name}", doc, ("backend",), registry=self.registry, buckets=buckets)
+
+    def lane(self, backend: str) -> LaneMetrics:
+        """Return the metrics of one back end, looked up once."""
+        return LaneMetrics(self, backend)
+
+
+class LaneMetrics:
+    """One back end's metrics, updated once for each write."""
+
+    def __init__(self, metrics: Metrics, backend: str) -> None:
+        self._metrics = metrics
+        self._backend = backend
+        self.published = metrics.published.labels(backend)
+        self.published_bytes = metrics.published_bytes.labels(backend)
+        self.failed = metrics.failed.labels(backend)
+        self.retried = metrics.retried.labels(backend)
+        self.batch_size = metrics.batch_size.labels(backend)
+        self.latency = metrics.latency.labels(backend)
+
+    def wrote(self, records: int, size: int, seconds: float) -> None:
+        """Take note of one write."""
+        self.published.inc(records)
+        self.published_bytes.inc(size)
+        self.batch_size.observe(records)
+        self.latency.observe(seconds)
+
+    def watch(self, lane: Watched) -> None:
+        """Read a lane's figures whenever metrics are read."""
+        metrics, backend = self._metrics, self._backend
+        metrics.queued.labels(backend).set_function(lambda: lane.events)
+        metrics.queued_bytes.labels(backend).set_function(lambda: lane.bytes)
+        metrics.in_flight.labels(backend).set_function(lane.in_flight)
+        metrics.oldest.labels(backend).set_function(lane.oldest_age)
+        metrics.ready.labels(backend).set_function(lambda: lane.state == "ready")

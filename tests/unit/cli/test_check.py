@@ -1,0 +1,216 @@
+"""What `check` shows: for every back end and payload case, what becomes of an event."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bronze_sidecar.cli import check
+from bronze_sidecar.cli.main import main
+from bronze_sidecar.configuration.config import load
+from bronze_sidecar.envelope.event import Event
+from configurations import KAFKA, KINESIS, MINIMAL, NATS, REDIS, SQS
+from events import event
+
+QUEUE = "https://sqs.eu-central-1.amazonaws.com/123456789012/bronze"
+DATA_TYPES = {
+    "trade": "trade",
+    "bookChange": "book_change",
+    "bookSnapshot": "book_snapshot",
+    "groupedBookSnapshot": "book_snapshot",
+    "quote": "quote",
+    "derivativeTicker": "derivative_ticker",
+    "liquidation": "liquidation",
+    "optionSummary": "option_summary",
+    "bookTicker": "book_ticker",
+    "tradeBar": "trade_bar",
+    "error": "error",
+    "disconnect": "disconnect",
+}
+CASES = list(DATA_TYPES)
+TRADE = (
+    b'{"type":"trade","symbol":"BTC/USDT","exchange":"binance","id":"1","price":1.5,"amount":2,'
+    b'"side":"buy","timestamp":"2026-01-02T03:04:05.000Z","localTimestamp":"2026-01-02T03:04:05.001Z"}'
+)
+BOOK_CHANGE = (
+    b'{"type":"book_change","symbol":"X","exchange":"okex","isSnapshot":false,"bids":[{"price":1,"amount":2}],'
+    b'"asks":[{"price":3,"amount":0}],"timestamp":"2026-01-02T03:04:05.000Z",'
+    b'"localTimestamp":"2026-01-02T03:04:05.001Z"}'
+)
+
+
+@pytest.fixture
+def shown(capsys):
+    """Run `check`; return what it prints."""
+
+    def run(*flags: str) -> str:
+        assert main(["check", *flags]) == 0
+        return str(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def routes(shown):
+    return lambda *flags: json.loads(shown("--json", *flags))["routes"]
+
+
+# As JSON
+
+
+@pytest.mark.parametrize("group", MINIMAL)
+def test_every_payload_case_is_shown_for_every_back_end(group, routes):
+    rows = routes(*MINIMAL[group])
+    assert [row["payloadCase"] for row in rows] == CASES
+    assert {row["backend"] for row in rows} == {group}
+    assert {row["filtered"] for row in rows} == {False}
+
+
+def test_several_back_ends_are_shown_one_after_the_other(routes):
+    rows = routes(*SQS, *KAFKA, *NATS)
+    assert [row["backend"] for row in rows] == ["kafka"] * 12 + ["nats"] * 12 + ["sqs"] * 12
+
+
+def test_the_route_of_a_kafka_record_is_shown(routes):
+    row = routes(*KAFKA, "--kafka-topic-routing=bookChange:b.{{symbol}}", "--kafka-static-headers=env:prod")[
+        1
+    ]
+    assert row == {
+        "backend": "kafka",
+        "payloadCase": "bookChange",
+        "eventId": "sample:1.0",
+        "filtered": False,
+        "destination": "b.BTC-PERPETUAL",
+        "key": "deribit|BTC-PERPETUAL|bookChange",
+        "headers": {
+            "payloadCase": "bookChange",
+            "dataType": "book_change",
+            "env": "prod",
+            "eventId": "sample:1.0",
+        },
+    }
+
+
+def test_the_route_of_a_nats_message_is_shown(routes):
+    row = routes(*NATS)[0]
+    assert (row["destination"], row["key"]) == ("bronze", "bronze")
+    assert row["headers"] == {"payloadCase": "trade", "dataType": "trade", "Nats-Msg-Id": "sample:0"}
+
+
+def test_the_route_of_a_kinesis_record_is_shown(routes):
+    row = routes(*KINESIS, "--kinesis-static-headers=env:prod")[0]
+    assert (row["destination"], row["key"]) == ("bronze", "deribit|BTC-PERPETUAL|trade")
+    assert row["meta"] == {"env": "prod"}
+
+
+def test_the_route_of_a_redis_entry_is_shown(routes):
+    row = routes(*REDIS)[0]
+    assert (row["destination"], row["key"]) == ("bronze", "bronze")
+    assert row["fields"] == {
+        "payloadCase": "trade",
+        "dataType": "trade",
+        "eventId": "sample:0",
+        "meta.data_type": "trade",
+        "meta.request_id": "sample-request",
+    }
+
+
+def test_the_route_of_an_sqs_message_is_shown(routes):
+    row = routes(*SQS, "--sqs-message-attributes=ex:{{exchange}},no:{{meta.no}}")[0]
+    assert (row["destination"], row["key"]) == (QUEUE, "deribit|BTC-PERPETUAL|trade")
+    assert row["attributes"] == {"payloadCase": "trade", "dataType": "trade", "ex": "deribit"}
+
+
+@pytest.mark.parametrize("group", MINIMAL)
+def test_a_filtered_case_is_shown_as_such(group, routes):
+    rows = routes(*MINIMAL[group], f"--{group}-include-payloads=quote")
+    assert [row["payloadCase"] for row in rows if not row["filtered"]] == ["quote"]
+    assert rows[0] == {"backend": group, "payloadCase": "trade", "eventId": "sample:0", "filtered": True}
+
+
+def test_without_a_back_end_there_are_no_routes(routes):
+    assert routes() == []
+
+
+def test_a_sample_has_the_data_type_of_its_case():
+    assert {sample.payload_case: sample.data_type for sample in check.sample_events()} == DATA_TYPES
+
+
+# As a table
+
+
+@pytest.mark.parametrize(
+    ("group", "columns"), [("kafka", "key headers"), ("redis", "fields"), ("sqs", "key attributes")]
+)
+def test_the_table_has_a_title_a_heading_and_a_row_for_each_case(group, columns, shown):
+    lines = shown(*MINIMAL[group]).splitlines()
+    assert lines[0].lower() == group
+    assert lines[1].split() == ["payload", "case", "destination", *columns.split()]
+    assert set(lines[2]) == {" ", "-"}
+    assert [line.split()[0] for line in lines[3:15]] == CASES
+    assert lines[15:] == ["", "The configuration is valid."]
+
+
+def test_a_row_of_the_table_is_aligned(shown):
+    row = shown(*KAFKA, "--kafka-include-payloads=trade").splitlines()[3]
+    assert row == (
+        "  trade                bronze       deribit|BTC-PERPETUAL|trade"
+        "  payloadCase=trade dataType=trade eventId=sample:0"
+    )
+
+
+def test_a_filtered_row_says_so(shown):
+    assert "  quote                (filtered)\n" in shown(*KAFKA, "--kafka-include-payloads=trade")
+
+
+def test_the_table_has_a_part_for_each_back_end(shown):
+    lines = shown(*KAFKA, *NATS, *REDIS, *SQS, *KINESIS).splitlines()
+    assert [line for line in lines if line and line[0] != " "] == [
+        "Kafka",
+        "NATS",
+        "Kinesis",
+        "Redis",
+        "SQS",
+        "The configuration is valid.",
+    ]
+
+
+def test_without_a_back_end_publishing_is_off(shown):
+    assert shown() == "The configuration is valid. No back end is configured: publishing is off.\n"
+
+
+def test_the_table_shows_no_control_characters():
+    config = load(REDIS, {})
+    rows = check.report(config, [event(meta={"name": "a\nb\x1b[31m"})])
+    table = check.as_table(config, rows)
+    assert "meta.name=a\ufffdb\ufffd[31m" in table
+
+
+def test_the_report_takes_any_event():
+    rows = check.report(load(NATS, {}), [event(symbol="a b", id="s:1")])
+    assert [(row["eventId"], row["destination"]) for row in rows] == [("s:1", "bronze")]
+
+
+# With events of one's own
+
+
+def test_the_messages_of_a_file_are_routed(tmp_path, routes):
+    path = tmp_path / "events.json"
+    path.write_bytes(TRADE + b"\n\n" + BOOK_CHANGE + b"\n")
+    rows = routes("--nats-servers=a:1", "--nats-subject=b.{{exchange}}.{{symbol}}", "--event", str(path))
+    assert [(row["payloadCase"], row["eventId"], row["destination"]) for row in rows] == [
+        ("trade", "check:0", "b.binance.BTC%2FUSDT"),
+        ("bookChange", "check:2.0", "b.okex.X"),
+        ("bookChange", "check:2.1", "b.okex.X"),
+    ]
+
+
+def test_an_event_file_is_shown_as_a_table_too(tmp_path, shown):
+    path = tmp_path / "event.json"
+    path.write_bytes(TRADE)
+    table = shown(*KAFKA, f"--event={path}")
+    assert "  trade         bronze       binance|BTC%2FUSDT|trade  payloadCase=trade dataType=trade" in table
+
+
+def test_the_sample_events_are_of_the_type_that_routes_take():
+    assert all(isinstance(sample, Event) for sample in check.sample_events())

@@ -1,0 +1,256 @@
+"""The program as it is run: commands, exit status, what goes to which stream."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bronze_sidecar.cli import main as cli
+from bronze_sidecar.cli.main import main
+from configurations import KAFKA, REDIS
+
+PROGRAM = Path(sys.executable).parent / "bronze-sidecar"
+TRADE = b'{"type":"trade","symbol":"S","exchange":"e","price":1,"amount":2,"side":"buy"}'
+
+
+def run(*arguments, stdin=b"", **environ):
+    """Run the installed program by itself."""
+    return subprocess.run(
+        [PROGRAM, *arguments],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={"PATH": os.environ["PATH"]} | environ,
+    )
+
+
+# The program
+
+
+def test_two_problems_of_different_back_ends_are_listed_and_end_with_status_2():
+    result = run(
+        *("check", "--kafka-brokers", "localhost:9092", "--kafka-topic", "bronze"),
+        *("--kafka-topic-routing", "bookchnge:books,trade:trades", "--nats-subject", "x"),
+    )
+    assert result.returncode == 2
+    assert result.stdout == b""
+    assert result.stderr.decode().splitlines() == [
+        "bronze-sidecar: 2 problems in the configuration",
+        "  --kafka-topic-routing: 'bookchnge' is no payload case. Did you mean 'bookChange'?",
+        (
+            "  --nats-subject: NATS is half configured: its servers are missing."
+            " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file)."
+        ),
+    ]
+
+
+def test_a_valid_configuration_ends_with_status_0_and_is_shown():
+    result = run("check", SIDECAR_NATS_SERVERS="a:1", SIDECAR_NATS_SUBJECT="s")
+    assert result.returncode == 0
+    assert result.stdout.startswith(b"NATS\n")
+    assert result.stdout.endswith(b"The configuration is valid.\n")
+    assert result.stderr == b""
+
+
+def test_bytes_that_are_not_utf8_are_refused():
+    result = run("check", *KAFKA, b"--kafka-client-id=\xff", SIDECAR_KAFKA_SASL_USERNAME=b"\xfe")
+    assert result.returncode == 2
+    assert b"--kafka-client-id: is not valid UTF-8." in result.stderr
+    assert b"SIDECAR_KAFKA_SASL_USERNAME: is not valid UTF-8." in result.stderr
+
+
+def test_a_terminal_without_unicode_shows_everything():
+    result = run("check", *KAFKA, "--kafka-static-headers=größe:✓", PYTHONIOENCODING="ascii")
+    assert result.returncode == 0
+    assert rb"gr\xf6\xdfe=\u2713" in result.stdout
+
+
+@pytest.mark.parametrize("command", [["schema"], ["--help"], ["check"]])
+def test_a_reader_that_stops_early_is_no_error(command):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed_pipe:
+        result = subprocess.run(
+            [PROGRAM, *command], stdout=closed_pipe, stderr=subprocess.PIPE, check=False, timeout=60
+        )
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_the_schema_may_be_piped_to_head():
+    result = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {PROGRAM} schema | head -1"],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"{\n", b"")
+
+
+def test_an_event_may_come_from_standard_input():
+    result = run("check", "--json", *KAFKA, "--event", "-", stdin=TRADE)
+    assert [row["key"] for row in json.loads(result.stdout)["routes"]] == ["e|S|trade"]
+
+
+def test_the_program_may_be_run_as_a_module():
+    result = subprocess.run(
+        [sys.executable, "-m", "bronze_sidecar", "chek"], capture_output=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (2, b"")
+    assert result.stderr == b"bronze-sidecar: no command 'chek'. Did you mean 'check'?\n"
+
+
+# Commands
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command that must be refused; return what it says."""
+
+    def refuse(*arguments: str) -> str:
+        assert main(arguments) == 2
+        output = capsys.readouterr()
+        assert output.out == ""
+        return str(output.err).removeprefix("bronze-sidecar: ").removesuffix("\n")
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["-h"], ["--help"], ["help"], ["check", "--help"], ["schema", "--help"]]
+)
+def test_help_is_printed(arguments, capsys):
+    assert main(arguments) == 0
+    output = capsys.readouterr()
+    assert output.out.startswith("usage: bronze-sidecar COMMAND [OPTIONS]\n")
+    assert output.err == ""
+
+
+@pytest.mark.parametrize(("word", "meant"), [("chek", "check"), ("Schema", "schema"), ("scheme", "schema")])
+def test_an_unknown_command_is_refused_with_the_nearest(word, meant, refused):
+    assert refused(word) == f"no command '{word}'. Did you mean '{meant}'?"
+
+
+def test_an_unknown_command_near_to_none_lists_all(refused):
+    assert refused("frobnicate").startswith("no command 'frobnicate'. Valid are run, check, ")
+
+
+def test_an_unknown_command_is_shown_without_control_characters(refused):
+    assert refused("\x1b[31m" + "x" * 100).startswith("no command '\ufffd[31mxxx")
+
+
+def test_options_without_a_command_are_refused(refused):
+    assert refused("--kafka-topic=x") == (
+        "the command must come before the options. `bronze-sidecar --help` lists all."
+    )
+
+
+def test_schema_takes_no_options(refused):
+    assert refused("schema", "--config=x") == "schema takes no options."
+
+
+def test_the_environment_is_read(refused, monkeypatch):
+    monkeypatch.setenv("SIDECAR_LOG_LEVEL", "loud")
+    assert refused("check").splitlines()[1].startswith("  SIDECAR_LOG_LEVEL: 'loud' is none of the choices.")
+
+
+# check --event
+
+
+@pytest.mark.parametrize("rest", [[], ["--json"], [*KAFKA]])
+def test_an_event_file_must_be_named(rest, refused):
+    assert refused("check", "--event", *rest) == "--event: needs a value. Write --event=FILE."
+
+
+def test_an_event_file_given_as_nothing_must_be_named(refused):
+    assert refused("check", "--event=") == "--event: needs a value. Write --event=FILE."
+
+
+def test_an_event_file_must_exist(refused):
+    assert refused("check", "--event=/no/such") == "--event: the file '/no/such' does not exist."
+
+
+def test_an_event_file_must_be_a_file(refused, tmp_path):
+    assert refused("check", f"--event={tmp_path}") == f"--event: the file '{tmp_path}' is a folder."
+
+
+def test_an_event_file_that_fails_while_it_is_read_is_refused(refused, tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(5, "Input/output error")
+
+    (tmp_path / "event").write_bytes(TRADE)
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    assert refused("check", f"--event={tmp_path}/event") == (
+        "--event: the file cannot be read: Input/output error."
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_an_event_file_must_hold_a_message(content, refused, tmp_path):
+    path = tmp_path / "event"
+    path.write_bytes(content)
+    assert refused("check", f"--event={path}") == f"--event: '{path}' holds no message."
+
+
+def test_a_message_that_cannot_be_mapped_is_reported_with_its_line(refused, tmp_path):
+    path = tmp_path / "event"
+    path.write_bytes(TRADE + b"\n" + b'{"type":"trade"}\n')
+    assert refused("check", f"--event={path}").startswith(f"--event: {path}:2: trade: field 'exchange': ")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[]", b"{", b'{"type":"trad"}', b"null", b'"\x1b"'])
+def test_what_is_no_message_is_reported_with_its_line(content, refused, tmp_path):
+    path = tmp_path / "event"
+    path.write_bytes(content)
+    message = refused("check", f"--event={path}")
+    assert message.startswith(f"--event: {path}:1: ")
+    assert message.isprintable()
+
+
+def test_a_broken_configuration_is_reported_before_the_event_file(refused):
+    assert refused("check", "--event=/no/such", "--x").startswith("1 problem in the configuration\n  --x: ")
+
+
+def test_an_event_file_given_twice_is_refused(refused):
+    assert "--event: no such option." in refused("check", "--event=a", "--event=b")
+
+
+def test_standard_input_may_hold_no_message(refused, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert refused("check", "--event=-") == "--event: '-' holds no message."
+
+
+# run
+
+
+def started_anew(monkeypatch, *arguments):
+    """Return the command line and the environment that the program would start itself anew with."""
+    started = []
+    monkeypatch.setattr(os, "execve", lambda *call: started.append(call))
+    cli._hide_secrets(arguments)
+    return started
+
+
+def test_secrets_leave_the_command_line_for_the_environment(monkeypatch):
+    ((_, program, environment),) = started_anew(
+        monkeypatch, *REDIS, "--redis-password", "--p4ss", "--redis-tls", "--kafka-sasl-password=k"
+    )
+    assert program[1:] == ["-m", "bronze_sidecar", "run", *REDIS, "--redis-tls"]
+    assert environment["SIDECAR_REDIS_PASSWORD"] == "--p4ss"  # noqa: S105 - of a test
+    assert environment["SIDECAR_KAFKA_SASL_PASSWORD"] == "k"  # noqa: S105 - of a test
+
+
+def test_without_secrets_nothing_is_started_anew(monkeypatch):
+    assert started_anew(monkeypatch, *REDIS, "--redis-password-file=/x", "--redis-tls", "true") == []
+
+
+def test_a_secret_by_flag_beats_its_file_by_variable_also_when_started_anew(monkeypatch):
+    monkeypatch.setenv("SIDECAR_REDIS_PASSWORD_FILE", "/no/such")
+    ((_, _, environment),) = started_anew(monkeypatch, *REDIS, "--redis-password=p")
+    assert environment["SIDECAR_REDIS_PASSWORD"] == "p"  # noqa: S105 - of a test
+    assert "SIDECAR_REDIS_PASSWORD_FILE" not in environment

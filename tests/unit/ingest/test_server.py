@@ -1,0 +1,437 @@
+"""The gRPC service over a real connection, with back ends that do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from bronze_client.schema import (
+    Batch,
+    FailureKind,
+    NormalizedEvent,
+    Open,
+    Outcome,
+    PublishBatchRequest,
+    PublishBatchResponse,
+    PublishRequest,
+    PublishResponse,
+    StreamContext,
+)
+from bronze_sidecar.configuration.config import Config
+from bronze_sidecar.delivery.lane import Lane
+from bronze_sidecar.errors import Permanent, Transient
+from bronze_sidecar.ingest.server import Service
+from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.sinks.base import Failed
+from bronze_sidecar.telemetry.metrics import Metrics
+from scripted import Script, Scripted
+
+PUBLISH = "/bronze.sidecar.v1.SidecarService/Publish"
+PUBLISH_BATCH = "/bronze.sidecar.v1.SidecarService/PublishBatch"
+TRADE = (
+    b'{"type":"trade","symbol":"XBTUSD","exchange":"bitmex","id":"1","price":7996.5,"amount":50,"side":"sell",'
+    b'"timestamp":"2019-06-01T00:00:00.000Z","localTimestamp":"2019-06-01T00:00:00.123456Z"}'
+)
+BOOK = (
+    b'{"type":"book_change","symbol":"XBTUSD","exchange":"bitmex","isSnapshot":false,"bids":'
+    b'[{"price":1,"amount":2},{"price":3,"amount":0}],"asks":[{"price":4,"amount":5}],'
+    b'"timestamp":"2019-06-01T00:00:00.000Z","localTimestamp":"2019-06-01T00:00:00.123Z"}'
+)
+
+
+def envelope(symbol: str = "XBTUSD", **fields: object) -> bytes:
+    event = NormalizedEvent(exchange="bitmex", symbol=symbol, **fields)  # type: ignore[arg-type]
+    event.trade.price_str = "7996.5"
+    return event.SerializeToString()
+
+
+class Stream:
+    """A producer's end of one Publish stream."""
+
+    def __init__(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+        self.call = call
+
+    async def send(self, request: PublishRequest) -> None:
+        await self.call.write(request.SerializeToString())
+
+    async def open(
+        self,
+        producer: str = "",
+        *,
+        stream_id: str = "s",
+        known: int = 0,
+        context: StreamContext | None = None,
+    ) -> PublishResponse:
+        await self.send(
+            PublishRequest(
+                open=Open(
+                    producer_id=producer or secrets.token_hex(4),
+                    context=context or StreamContext(stream_id=stream_id),
+                    acknowledged_sequence=known,
+                )
+            )
+        )
+        return await self.read()
+
+    async def batch(self, sequence: int, first: int, *envelopes: bytes, json: Sequence[bytes] = ()) -> None:
+        batch = Batch(sequence=sequence, first_position=first, envelopes=envelopes, json=json)
+        await self.send(PublishRequest(batch=batch))
+
+    async def read(self) -> PublishResponse:
+        response: object = await self.call.read()
+        assert isinstance(response, bytes), (
+            f"the stream ended: {await self.call.code()} {await self.call.details()}"
+        )
+        return PublishResponse.FromString(response)
+
+    async def acknowledged(self, sequence: int) -> Outcome:
+        """Read until a batch is acknowledged; add up what became of the events."""
+        total = Outcome()
+        while True:
+            acknowledgement = (await self.read()).acknowledgement
+            total.published += acknowledgement.outcome.published
+            total.filtered += acknowledgement.outcome.filtered
+            total.failures.extend(acknowledgement.outcome.failures)
+            if acknowledgement.sequence >= sequence:
+                return total
+
+    async def refused(self) -> tuple[grpc.StatusCode, str]:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            while isinstance(await self.call.read(), bytes):  # type: ignore[redundant-expr]
+                pass
+        return await self.call.code(), await self.call.details() or ""
+
+
+class Running:
+    """A service with its lanes, and connections to it."""
+
+    def __init__(self, service: Service, channel: grpc.aio.Channel, lanes: list[Lane], address: str) -> None:
+        self.service = service
+        self.channel = channel
+        self.lanes = lanes
+        self.address = address
+
+    def stream(self) -> Stream:
+        return Stream(self.channel.stream_stream(PUBLISH)())
+
+    async def publish_batch(self, batch: Batch, context: StreamContext | None = None) -> Outcome:
+        request = PublishBatchRequest(context=context or StreamContext(stream_id="s"), batch=batch)
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(PUBLISH_BATCH)
+        response = await call(request.SerializeToString())
+        return PublishBatchResponse.FromString(response).outcome
+
+
+@asynccontextmanager
+async def serving(
+    tmp_path: Path, *backends: Scripted, config: Config | None = None
+) -> AsyncIterator[Running]:
+    config = config or Config(retry_backoff_ms=1, retry_backoff_max_ms=2)
+    metrics = Metrics()
+    lanes = [Lane(backend, config, metrics.lane(backend.name)) for backend in backends]
+    service = Service(config, lanes, metrics)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((service.handler(),))
+    address = f"unix://{tmp_path / 's'}"
+    server.add_insecure_port(address)
+    tasks = [asyncio.create_task(lane.run()) for lane in lanes]
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield Running(service, channel, lanes, address)
+    finally:
+        await server.stop(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_opening_grants_credits_and_batches_are_acknowledged_in_order(tmp_path: Path) -> None:
+    script = Script()
+    config = Config(max_queue_events=500, max_queue_bytes=1 << 20)
+    async with serving(tmp_path, Scripted(script), config=config) as running:
+        stream = running.stream()
+        opened = (await stream.open()).opened
+        assert opened.acknowledged_sequence == 0
+        assert (opened.credits.events, opened.credits.bytes) == (500, 1 << 20)
+        await stream.batch(1, 0, envelope(), envelope())
+        await stream.batch(2, 2, json=[TRADE])
+        outcome = await stream.acknowledged(2)
+        assert outcome == Outcome(published=3)
+        assert script.stored == ["s:0", "s:1", "s:2"]
+        await stream.call.done_writing()
+        assert await stream.refused() == (grpc.StatusCode.OK, "")
+
+
+async def test_json_blocks_hold_a_message_a_line_and_positions_count_messages(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        block = TRADE + b"\n" + BOOK + b"\n"
+        outcome = await running.publish_batch(Batch(first_position=7, json=[block, TRADE]))
+        assert outcome == Outcome(published=5)
+        assert script.stored == ["s:7", "s:8.0", "s:8.1", "s:8.2", "s:9"]
+
+
+async def test_bad_events_are_refused_singly_and_the_rest_goes_on(tmp_path: Path) -> None:
+    script = Script()
+    no_payload = NormalizedEvent(exchange="bitmex").SerializeToString()
+    large = envelope(symbol="X" * 5000)
+    async with serving(tmp_path, Scripted(script), config=Config(max_event_bytes=4096)) as running:
+        batch = Batch(first_position=10, envelopes=[envelope(), b"\xff\xff", no_payload, large, envelope()])
+        outcome = await running.publish_batch(batch)
+    assert outcome.published == 2
+    rejected = FailureKind.FAILURE_KIND_REJECTED
+    assert [(each.position, each.kind) for each in outcome.failures] == [
+        (11, rejected),
+        (12, rejected),
+        (13, rejected),
+    ]
+    reasons = [each.reason for each in outcome.failures]
+    assert reasons[0] == "the bytes are no NormalizedEvent"
+    assert reasons[1] == "the envelope has no payload that this version knows"
+    assert "--max-event-bytes allows 4096" in reasons[2]
+    assert script.stored == ["s:10", "s:14"]
+
+
+async def test_bad_json_is_refused_with_type_field_and_reason(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        wrong = TRADE.replace(b"7996.5", b'"7996.5"')
+        outcome = await running.publish_batch(Batch(json=[b"not json", wrong, TRADE]))
+    assert outcome.published == 1
+    assert [each.position for each in outcome.failures] == [0, 1]
+    assert "trade" in outcome.failures[1].reason
+    assert "price" in outcome.failures[1].reason
+
+
+async def test_envelopes_get_what_they_lack_and_keep_their_bytes(tmp_path: Path) -> None:
+    taken: list[Record] = []
+
+    def keep(batch: Sequence[Record]) -> Sequence[Failed]:
+        taken.extend(batch)
+        return ()
+
+    complete = NormalizedEvent(exchange="bitmex", symbol="XBTUSD", source="mine/1", origin="ORIGIN_REALTIME")
+    complete.ingest_ts.seconds = 5
+    complete.meta["request_id"] = "own"
+    complete.trade.price_str = "1"
+    bare = envelope()
+    context = StreamContext(
+        stream_id="s", source="ctx/2", origin="ORIGIN_REPLAY", request_id="r-1", meta={"route": "/replay"}
+    )
+    async with serving(tmp_path, Scripted(Script(answers=[keep]))) as running:
+        await running.publish_batch(Batch(envelopes=[complete.SerializeToString(), bare]), context)
+    first, second = (NormalizedEvent.FromString(record.event.envelope) for record in taken)
+    assert taken[0].event.envelope.startswith(complete.SerializeToString())
+    assert taken[1].event.envelope.startswith(bare)
+    assert (first.source, first.origin, first.ingest_ts.seconds, first.ingest_ts.nanos) == ("mine/1", 1, 5, 0)
+    assert dict(first.meta) == {"request_id": "own", "route": "/replay", "event_id": "s:0"}
+    assert (second.source, second.origin) == ("ctx/2", 2)
+    assert second.ingest_ts.seconds > 1_600_000_000
+    assert dict(second.meta) == {"request_id": "r-1", "route": "/replay", "event_id": "s:1"}
+    assert second.trade.price_str == "7996.5"
+
+
+async def test_what_no_back_end_takes_is_counted_as_filtered(tmp_path: Path) -> None:
+    trades = Scripted(Script(), include=frozenset({"trade"}))
+    async with serving(tmp_path, trades) as running:
+        assert await running.publish_batch(Batch(json=[TRADE, BOOK])) == Outcome(published=1, filtered=3)
+
+
+async def test_without_a_back_end_everything_is_acknowledged_as_filtered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running:
+        stream = running.stream()
+        await stream.open()
+        await stream.batch(1, 0, json=[TRADE, BOOK])
+        assert await stream.acknowledged(1) == Outcome(filtered=4)
+
+
+async def test_a_batch_is_done_when_all_back_ends_are_and_one_refusal_counts_once(tmp_path: Path) -> None:
+    slow, refusing = Script(gate=asyncio.Event()), Script(answers=[lambda _: [Failed(0, Permanent("no"))]])
+    async with serving(tmp_path, Scripted(slow), Scripted(refusing)) as running:
+        stream = running.stream()
+        await stream.open()
+        await stream.batch(1, 0, json=[BOOK])
+        while len(refusing.writes) < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(stream.call.read()), 0.05)
+        slow.gate.set()  # type: ignore[union-attr]
+
+
+async def test_a_failure_names_position_level_and_back_end(tmp_path: Path) -> None:
+    script = Script(answers=[lambda _: [Failed(1, Permanent("too large"))]])
+    async with serving(tmp_path, Scripted(script)) as running:
+        outcome = await running.publish_batch(Batch(first_position=4, json=[BOOK]))
+    assert outcome.published == 2
+    (failure,) = outcome.failures
+    assert (failure.position, failure.level, failure.backend) == (4, 1, "scripted")
+    assert (failure.kind, failure.reason) == (FailureKind.FAILURE_KIND_FAILED, "too large")
+
+
+async def test_a_batch_sent_again_by_the_same_run_is_answered_and_not_published_again(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        first = running.stream()
+        await first.open("p")
+        await first.batch(1, 0, envelope())
+        await first.acknowledged(1)
+        first.call.cancel()
+        second = running.stream()
+        opened = (await second.open("p", known=0)).opened
+        assert opened.acknowledged_sequence == 1
+        assert opened.outcome == Outcome(published=1)
+        await second.batch(1, 0, envelope())
+        await second.acknowledged(1)
+        await second.batch(2, 1, envelope())
+        assert await second.acknowledged(2) == Outcome(published=1)
+        assert script.stored == ["s:0", "s:1"]
+
+
+async def test_a_batch_still_on_its_way_is_not_taken_twice(tmp_path: Path) -> None:
+    script = Script(gate=asyncio.Event())
+    async with serving(tmp_path, Scripted(script)) as running:
+        first = running.stream()
+        await first.open("p")
+        await first.batch(1, 0, envelope())
+        while not running.lanes[0].events:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        first.call.cancel()
+        second = running.stream()
+        assert (await second.open("p")).opened.acknowledged_sequence == 0
+        await second.batch(1, 0, envelope())
+        script.gate.set()  # type: ignore[union-attr]
+        assert (await second.acknowledged(1)).published == 1
+        assert script.stored == ["s:0"]
+
+
+async def test_a_new_run_of_the_same_stream_publishes_anew_under_the_same_ids(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        for producer in ("p1", "p2"):
+            stream = running.stream()
+            await stream.open(producer)
+            await stream.batch(1, 0, envelope())
+            await stream.acknowledged(1)
+        assert script.stored == ["s:0", "s:0"]
+
+
+async def test_a_sidecar_that_forgot_the_run_goes_on_where_the_producer_is(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        stream = running.stream()
+        assert (await stream.open("p", known=56)).opened.acknowledged_sequence == 56
+        await stream.batch(57, 14_336, envelope())
+        await stream.acknowledged(57)
+        assert script.stored == ["s:14336"]
+
+
+async def test_resuming_ends_the_connection_before(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        first, second = running.stream(), running.stream()
+        await first.open("p")
+        await second.open("p")
+        code, details = await first.refused()
+        assert code == grpc.StatusCode.ABORTED
+        assert "resumed" in details
+
+
+async def test_a_producer_that_ignores_its_credits_is_cut_off(tmp_path: Path) -> None:
+    script = Script(gate=asyncio.Event())
+    async with serving(tmp_path, Scripted(script), config=Config(max_queue_events=4)) as running:
+        stream = running.stream()
+        await stream.open()
+        await stream.batch(1, 0, envelope(), envelope(), envelope())
+        await stream.batch(2, 3, envelope(), envelope())
+        code, details = await stream.refused()
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "5 events" in details
+        assert running.lanes[0].events == 3
+
+
+async def test_a_single_batch_is_refused_while_a_lane_is_full(tmp_path: Path) -> None:
+    script = Script(openings=[Transient("connection refused")] * 1000)
+    config = Config(max_queue_events=2, retry_backoff_ms=1, retry_backoff_max_ms=2)
+    async with serving(tmp_path, Scripted(script), config=config) as running:
+        waiting = asyncio.create_task(running.publish_batch(Batch(envelopes=[envelope(), envelope()])))
+        while running.lanes[0].has_room:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await running.publish_batch(Batch(envelopes=[envelope()]))
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "scripted is unreachable: connection refused" in (refused.value.details() or "")
+        waiting.cancel()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "reason"),
+    [
+        (b"\xff\xff\xff", "no PublishRequest"),
+        (
+            PublishRequest(batch=Batch(sequence=1, envelopes=[b"x"])).SerializeToString(),
+            "must open the stream",
+        ),
+        (PublishRequest(open=Open(context=StreamContext(stream_id="s"))).SerializeToString(), "producer_id"),
+        (PublishRequest(open=Open(producer_id="p")).SerializeToString(), "stream_id"),
+        (
+            PublishRequest(
+                open=Open(producer_id="p", context=StreamContext(stream_id="s", meta={"event_id": "x"}))
+            ).SerializeToString(),
+            "event_id",
+        ),
+    ],
+)
+async def test_a_stream_that_opens_wrongly_is_told_why(
+    tmp_path: Path, request_bytes: bytes, reason: str
+) -> None:
+    async with serving(tmp_path) as running:
+        stream = running.stream()
+        await stream.call.write(request_bytes)
+        code, details = await stream.refused()
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert reason in details
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (Batch(sequence=2, envelopes=[b"x"]), "batch 1 must come next, not batch 2"),
+        (Batch(sequence=1), "empty"),
+        (Batch(sequence=1, envelopes=[b"x"], json=[b"{}"]), "not both"),
+    ],
+)
+async def test_a_wrong_batch_ends_the_stream_with_the_reason(
+    tmp_path: Path, batch: Batch, reason: str
+) -> None:
+    async with serving(tmp_path) as running:
+        stream = running.stream()
+        await stream.open()
+        await stream.send(PublishRequest(batch=batch))
+        code, details = await stream.refused()
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert reason in details
+
+
+async def test_draining_acknowledges_what_was_accepted_and_refuses_the_rest(tmp_path: Path) -> None:
+    script = Script(gate=asyncio.Event())
+    async with serving(tmp_path, Scripted(script)) as running:
+        stream = running.stream()
+        await stream.open()
+        await stream.batch(1, 0, envelope(), envelope())
+        while not running.lanes[0].events:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        running.service.drain()
+        response = await stream.read()
+        assert response.WhichOneof("kind") == "credits"
+        assert (response.credits.events, response.credits.bytes) == (0, 0)
+        await stream.batch(2, 2, envelope())
+        script.gate.set()  # type: ignore[union-attr]
+        assert (await stream.acknowledged(1)).published == 2
+        code, details = await stream.refused()
+        assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
+        late = running.stream()
+        assert (await late.refused())[0] == grpc.StatusCode.UNAVAILABLE

@@ -1,0 +1,76 @@
+"""Sessions remember what a returning producer needs, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+from bronze_client.schema import Batch, Failure, Outcome
+from bronze_sidecar.ingest.intake import Contents, Ticket
+from bronze_sidecar.ingest.session import Session, Sessions
+
+
+def finish(session: Session, sequence: int, *, failures: int = 0) -> None:
+    """Let a batch with one event, and so many failures, be done."""
+    contents = Contents(Batch(sequence=sequence, json=[b"{}"]))
+    session.accepted = max(session.accepted, sequence)
+    session.events_on_the_way += 1
+    session.bytes_on_the_way += 2
+    ticket = Ticket(contents, 0, session.finish)
+    ticket.events = 1
+    ticket.failures = [Failure(position=number) for number in range(failures)]
+    ticket.stored(1)
+
+
+def test_only_an_unbroken_run_of_batches_is_acknowledged() -> None:
+    session = Session(0)
+    session.accepted = 3
+    finish(session, 2)
+    finish(session, 3)
+    assert session.acknowledged == 0
+    finish(session, 1)
+    assert session.acknowledged == 3
+    assert (session.events_on_the_way, session.bytes_on_the_way) == (0, 0)
+    assert session.outcome_since(0) == Outcome(published=3)
+    assert session.outcome_since(2) == Outcome(published=1)
+    assert session.outcome_since(3) == Outcome()
+
+
+def test_outcomes_are_kept_for_a_bounded_number_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_OUTCOMES", 10)
+    session = Session(0)
+    for sequence in range(1, 101):
+        finish(session, sequence)
+    assert session.acknowledged == 100
+    assert session.outcome_since(0) == Outcome(published=10)
+
+
+def test_failures_are_kept_for_a_bounded_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_FAILURES", 25)
+    session = Session(0)
+    for sequence in range(1, 11):
+        finish(session, sequence, failures=10)
+    assert len(session.outcome_since(0).failures) == 20
+    finish(session, 11, failures=40)
+    assert len(session.outcome_since(0).failures) == 40
+
+
+def test_a_session_without_a_producer_is_forgotten_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = Sessions()
+    kept, waiting, gone = Session(0), Session(0), Session(0)
+    kept.take_over = lambda: None
+    waiting.accepted = 1
+    for name, session in (("kept", kept), ("waiting", waiting), ("gone", gone)):
+        sessions.add(name, "s", session)
+    assert sessions.resume("gone", "s") is gone
+    monkeypatch.setattr("bronze_sidecar.ingest.session.FORGET_AFTER_SECONDS", -1.0)
+    assert sessions.resume("gone", "s") is None
+    assert sessions.resume("kept", "s") is kept
+    assert sessions.resume("waiting", "s") is waiting
+
+
+def test_the_oldest_of_too_many_sessions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_SESSIONS", 3)
+    sessions = Sessions()
+    for number in range(6):
+        sessions.add(str(number), "s", Session(0))
+    assert sessions.resume("5", "s") is not None
+    assert [number for number in range(6) if sessions.resume(str(number), "s")] == [3, 4, 5]

@@ -1,0 +1,166 @@
+"""Kafka without a broker: what answers mean, how records are packed, how batches are numbered."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
+from bronze_client.schema import NormalizedEvent
+from bronze_sidecar.envelope.event import Event
+from bronze_sidecar.errors import Disconnected, Permanent, Transient
+from bronze_sidecar.routing.route import Route
+from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.sinks.kafka.answers import Fate, by_code
+from bronze_sidecar.sinks.kafka.batches import BATCH_BYTES, Packer, Parcel, Partition, Producer, Topic
+from bronze_sidecar.sinks.kafka.registry import SCHEMA
+from configurations import with_minimum
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+
+def event(symbol: str, number: int, envelope: bytes = b"x") -> Event:
+    return Event(
+        envelope=envelope,
+        id=f"s:{number}",
+        payload_case="trade",
+        exchange="binance",
+        symbol=symbol,
+        data_type="trade",
+        source="test",
+        origin="replay",
+        meta={},
+    )
+
+
+def batch_of(*events: Event) -> tuple[list[Record], Packer]:
+    backend = with_minimum("--kafka-topic=t")
+    route = Route(backend.rules())
+    records = []
+    for each in events:
+        address = route.address(each)
+        assert address is not None
+        records.append(Record(address, each))
+    return records, Packer(route, "none")
+
+
+def topic(partitions: int, frame: bytes = b"") -> dict[str, Topic]:
+    made = Topic("t", frame)
+    made.have(partitions)
+    return {"t": made}
+
+
+NOBODY = Producer()
+
+
+def unpack(parcel: Parcel, producer: Producer = NOBODY) -> tuple[Any, list[Any]]:
+    batch = DefaultRecordBatch(bytes(parcel.data(producer)))
+    return batch, list(batch)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (29, Permanent),  # topic authorization failed
+        (10, Permanent),  # message too large
+        (18, Permanent),  # record list too large
+        (3, Transient),  # unknown topic or partition
+        (5, Transient),  # leader not available
+        (6, Transient),  # not leader
+        (19, Transient),  # not enough replicas
+        (44, Transient),  # policy violation, of which nothing is known
+        (9999, Transient),  # a code of the future
+        (7, Disconnected),  # request timed out
+        (20, Disconnected),  # not enough replicas after append
+        (45, Disconnected),  # out of order sequence number
+        (47, Disconnected),  # invalid producer epoch
+        (90, Disconnected),  # producer fenced
+    ],
+)
+def test_what_a_broker_answers_is_classified(code: int, kind: type[Exception]) -> None:
+    error = by_code(code).error("bronze")
+    assert type(error) is kind
+    assert "topic 'bronze': " in str(error)
+
+
+def test_a_batch_that_came_twice_is_stored() -> None:
+    assert by_code(0).fate is Fate.STORED
+    assert by_code(46).fate is Fate.STORED
+
+
+def test_records_of_a_key_share_a_partition_and_keep_their_order() -> None:
+    events = [event("ABCDEFGH"[number % 8], number) for number in range(800)]
+    batch, packer = batch_of(*events)
+    queues = packer.pack(batch, range(800), topic(3))
+    partition_by_key: dict[str, Partition] = {}
+    seen: list[int] = []
+    for partition, queue in queues.items():
+        places = [place for parcel in queue for place in parcel.places]
+        assert places == sorted(places)
+        seen += places
+        for place in places:
+            assert partition_by_key.setdefault(batch[place].address.key, partition) is partition
+    assert sorted(seen) == list(range(800))
+    assert len(queues) == 3
+
+
+def test_a_parcel_is_no_larger_than_brokers_take() -> None:
+    batch, packer = batch_of(*(event("A", number, bytes(100_000)) for number in range(25)))
+    ((_, queue),) = packer.pack(batch, range(25), topic(1)).items()
+    assert [len(parcel.places) for parcel in queue] == [9, 9, 7]
+    assert all(len(parcel.data(NOBODY)) <= BATCH_BYTES for parcel in queue)
+    values = [record.value for parcel in queue for record in unpack(parcel)[1]]
+    assert values == [bytes(100_000)] * 25
+
+
+def test_a_record_of_any_size_gets_a_parcel() -> None:
+    batch, packer = batch_of(event("A", 0), event("A", 1, bytes(3_000_000)), event("A", 2))
+    ((_, queue),) = packer.pack(batch, range(3), topic(1)).items()
+    assert [parcel.places for parcel in queue] == [[0], [1], [2]]
+
+
+def test_halves_have_the_same_records_and_partition() -> None:
+    batch, packer = batch_of(*(event("A", number, b"%d" % number) for number in range(7)))
+    ((partition, queue),) = packer.pack(batch, range(7), topic(5)).items()
+    halves = packer.halve(queue[0], batch)
+    assert [half.places for half in halves] == [[0, 1, 2], [3, 4, 5, 6]]
+    assert all(half.partition is partition for half in halves)
+    assert [record.value for record in unpack(halves[1])[1]] == [b"3", b"4", b"5", b"6"]
+
+
+def test_a_batch_keeps_the_number_it_was_first_sent_with() -> None:
+    batch, packer = batch_of(*(event("A", number) for number in range(3)))
+    ((partition, queue),) = packer.pack(batch, range(3), topic(1)).items()
+    partition.sequence = 2**31 - 2
+    header, _ = unpack(queue[0], Producer(7, 1))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 2**31 - 2)
+    partition.stored(3)
+    # As the broker counts: after 2,147,483,647 comes 0.
+    assert partition.sequence == 1
+    header, _ = unpack(queue[0], Producer(7, 1))
+    assert header.base_sequence == 2**31 - 2
+
+
+def test_a_partition_that_was_away_goes_on_with_its_numbers() -> None:
+    made = topic(3)["t"]
+    made.partitions[2].stored(5)
+    made.have(2)
+    assert [partition.place.partition for partition in made.partitions] == [0, 1]
+    made.have(4)
+    assert [partition.sequence for partition in made.partitions] == [0, 0, 5, 0]
+
+
+def test_a_frame_goes_before_every_value() -> None:
+    batch, packer = batch_of(event("A", 0, b"first"), event("A", 1, b"second"))
+    ((_, queue),) = packer.pack(batch, range(2), topic(1, b"\0\0\0\0\7\0")).items()
+    _, records = unpack(queue[0])
+    assert [record.value for record in records] == [b"\0\0\0\0\7\0first", b"\0\0\0\0\7\0second"]
+    assert records[0].key == b"binance|A|trade"
+    assert ("eventId", b"s:0") in records[0].headers
+
+
+def test_the_schema_is_ours_and_its_first_message_is_the_envelope() -> None:
+    file = FileDescriptorProto.FromString(base64.b64decode(SCHEMA["schema"]))
+    assert file.name == "lakehouse/bronze/v1/normalized_event.proto"
+    assert file.message_type[0].name == NormalizedEvent.DESCRIPTOR.name
+    assert list(file.dependency) == ["google/protobuf/timestamp.proto"]
