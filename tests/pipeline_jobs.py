@@ -14,9 +14,9 @@ from typing import Any
 import deltalake
 import nats
 import pyarrow as pa
-from bronze_pipeline.bronze import BatchReport, BronzeJob
-from bronze_pipeline.lake import Lake
+from bronze_pipeline.bronze.job import BronzeBatchReport, BronzeJob
 from bronze_pipeline.sources import BUS_BY_SCHEME
+from bronze_pipeline.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 PROGRAM = str(Path(sysconfig.get_path("scripts"), "bronze-pipeline"))
@@ -30,9 +30,9 @@ def run(
     *,
     checkpoint: str = "checkpoint",
     **more: Any,
-) -> list[BatchReport]:
+) -> list[BronzeBatchReport]:
     """Run the job until what is on the bus now is stored."""
-    reports: list[BatchReport] = []
+    reports: list[BronzeBatchReport] = []
     job = BronzeJob(BUS_BY_SCHEME[bus], options, Lake(str(place)), on_batch=reports.append, **more)
     query = job.start(spark, str(place / checkpoint), available_now=True)
     query.awaitTermination()

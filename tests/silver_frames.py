@@ -10,10 +10,10 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
-from bronze_pipeline.files import FileWriter
-from bronze_pipeline.lake import FORMATS, Lake
-from bronze_pipeline.schema import EVENTS, PAYLOADS
-from bronze_pipeline.silver.queries import BatchReport, Query, Start, start
+from bronze_pipeline.decoding.schema import EVENTS, PAYLOADS
+from bronze_pipeline.silver.queries import Query, QuerySettings, SilverBatchReport, start
+from bronze_pipeline.tables.files import FileWriter
+from bronze_pipeline.tables.lake import FORMATS, Lake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -95,10 +95,12 @@ class Bronze:
         self._batch += 1
 
 
-def run(spark: SparkSession, query: Query, folder: Path, *, max_records: int = 500_000) -> list[BatchReport]:
+def run(
+    spark: SparkSession, query: Query, folder: Path, *, max_records: int = 500_000
+) -> list[SilverBatchReport]:
     """Run a query to the end of what there is, with its checkpoint below a folder."""
-    reports: list[BatchReport] = []
-    how = Start(
+    reports: list[SilverBatchReport] = []
+    how = QuerySettings(
         str(folder / "_checkpoints"),
         available_now=True,
         trigger="",

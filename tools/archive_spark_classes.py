@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bronze_pipeline.session import NoJava, open_session, require_java
+from bronze_pipeline.running.session import NoJava, open_session, require_java
 from bronze_pipeline.silver.queries import STATE_STORE
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from quick_java import OPTIONS

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-from bronze_pipeline.session import NoJava, require_java
+from bronze_pipeline.running.session import NoJava, require_java
 from quick_java import quick_java
 
 PROGRAM = "bronze-pipeline"

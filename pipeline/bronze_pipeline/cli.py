@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from bronze_pipeline.commands import COMMANDS
-from bronze_pipeline.commands.base import Failed, UsageError
-from bronze_pipeline.session import NoJava
+from bronze_pipeline.commands.base import CommandFailed, UsageError
+from bronze_pipeline.running.session import NoJava
 
 PROGRAM = "bronze-pipeline"
 EXAMPLE = """\
@@ -50,6 +50,6 @@ def main(arguments: Sequence[str]) -> int:
         for problem in error.problems:
             print(f"{PROGRAM} {flags.command}: {problem}", file=sys.stderr)
         return 2
-    except (Failed, NoJava) as error:
+    except (CommandFailed, NoJava) as error:
         print(f"{PROGRAM} {flags.command}: {error}", file=sys.stderr)
         return 1

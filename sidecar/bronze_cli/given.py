@@ -79,7 +79,7 @@ def from_flags(arguments: Sequence[str], names: Names) -> Given:
         if not equals:
             taken = _value_of(option, pending, names)
             if taken is None:
-                given.refuse(option, flag, "needs a value.", f"Write {flag}={option.kind.metavar}.")
+                given.refuse(option, flag, "needs a value.", f"Write {flag}={option.value_type.metavar}.")
                 continue
             value = taken
         give(given, option, flag, value, is_file=is_file)
@@ -139,7 +139,7 @@ def give(given: Given, option: Option[Any], where: str, raw: Raw, *, is_file: bo
         given.values[option.path] = (where, raw)
         return
     first, earlier = given.values[option.path]
-    if isinstance(option.kind, ListOf) and isinstance(earlier, str) and isinstance(raw, str):
+    if isinstance(option.value_type, ListOf) and isinstance(earlier, str) and isinstance(raw, str):
         given.values[option.path] = (first, f"{earlier},{raw}")
     else:
         what = "is given twice." if first == where else f"is given twice, also by {first}."

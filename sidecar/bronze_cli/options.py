@@ -16,7 +16,7 @@ T_co = TypeVar("T_co", covariant=True)
 VARIABLE_PREFIX = "SIDECAR_"
 
 
-class Kind(Protocol[T_co]):
+class ValueType(Protocol[T_co]):
     """The type of an option's value."""
 
     metavar: str
@@ -42,7 +42,7 @@ class Option(Generic[T_co]):
     """The field that holds it: the name, or with `_` behind it where the name is a keyword."""
     group: str
     """The back end it belongs to; empty for the process's own."""
-    kind: Kind[T_co]
+    value_type: ValueType[T_co]
     doc: str
     default: Any
     required: bool
@@ -67,11 +67,11 @@ class Option(Generic[T_co]):
     @property
     def is_switch(self) -> bool:
         """Whether the flag may stand without a value."""
-        return self.kind.metavar == ""
+        return self.value_type.metavar == ""
 
 
 def option(
-    kind: Kind[Any],
+    value_type: ValueType[Any],
     doc: str,
     *,
     default: Any = None,
@@ -82,7 +82,7 @@ def option(
 ) -> Any:
     """Declare an option as a dataclass field."""
     declared = {
-        "kind": kind,
+        "value_type": value_type,
         "doc": doc,
         "required": required,
         "alternative": alternative,
@@ -104,5 +104,5 @@ def options_of(cls: type[Any], group: str) -> Sequence[Option[Any]]:
             **field.metadata,
         )
         for field in dataclasses.fields(cls)
-        if "kind" in field.metadata
+        if "value_type" in field.metadata
     ]

@@ -28,7 +28,7 @@ from grpc_reflection.v1alpha import reflection
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent
-from bronze_sidecar.ingest.server import SERVICE, Service
+from bronze_sidecar.ingest.server import SERVICE, SidecarService
 from bronze_sidecar.telemetry.admin import Admin
 from bronze_sidecar.telemetry.logs import logger
 from bronze_sidecar.telemetry.metrics import Metrics
@@ -44,7 +44,7 @@ class Sidecar:
         self.config = config
         self.metrics = Metrics()
         self.lanes = [Lane(backend, config, self.metrics.lane(backend.name)) for backend in config.backends]
-        self.service = Service(config, self.lanes, self.metrics)
+        self.service = SidecarService(config, self.lanes, self.metrics)
         self._health = health.HealthServicer()
         self._log = logger()
         self._stopping = False

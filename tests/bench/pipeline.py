@@ -29,14 +29,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bronze_client import connect
 from bronze_client.schema import NormalizedEvent
-from bronze_pipeline import envelope
-from bronze_pipeline.bronze import BatchReport, BronzeJob
+from bronze_pipeline.bronze.job import BronzeBatchReport, BronzeJob
+from bronze_pipeline.bronze.task import Task
 from bronze_pipeline.commands import bronze as command
-from bronze_pipeline.files import Folder
-from bronze_pipeline.lake import Lake
-from bronze_pipeline.schema import ARRIVED, PARTITION_COLUMNS, QUARANTINE_PARTITION_COLUMNS
-from bronze_pipeline.session import NoJava, open_session
-from bronze_pipeline.task import Task
+from bronze_pipeline.decoding import envelope
+from bronze_pipeline.decoding.schema import ARRIVED, PARTITION_COLUMNS, QUARANTINE_PARTITION_COLUMNS
+from bronze_pipeline.running.session import NoJava, open_session
+from bronze_pipeline.tables.files import Folder
+from bronze_pipeline.tables.lake import Lake
 from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 from machine import TICKS_A_SECOND
 from pyspark.sql import DataFrame, SparkSession
@@ -304,7 +304,7 @@ def to_bronze(setting: Setting, name: str, flags: Sequence[str]) -> Measured:
     parser = argparse.ArgumentParser()
     command.add_flags(parser)
     chosen = command.plan(parser.parse_args(["--from", *flags, "--to", str(place / f"lake-{name}")]))
-    reports: list[BatchReport] = []
+    reports: list[BronzeBatchReport] = []
     job = BronzeJob(chosen.bus, chosen.options, chosen.lake, on_batch=reports.append)
 
     def work() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aws_servers
 import pytest
-from bronze_pipeline.session import NoJava, open_session, require_java
+from bronze_pipeline.running.session import NoJava, open_session, require_java
 from pyspark.sql import SparkSession
 from quick_java import quick_java
 

@@ -13,7 +13,7 @@ from typing import Any
 import nats
 import pytest
 from bronze_client.schema import NormalizedEvent
-from bronze_pipeline.schema import PAYLOADS
+from bronze_pipeline.decoding.schema import PAYLOADS
 from pipeline_jobs import publish, rows, run
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -352,7 +352,7 @@ def test_a_batch_read_with_log_in_and_tls_shows_no_secret(
         await client.close()
 
     asyncio.run(fill())
-    from bronze_pipeline.sources.nats import NatsSource  # noqa: PLC0415
+    from bronze_pipeline.sources.nats.bus import NatsSource  # noqa: PLC0415
 
     spark.dataSource.register(NatsSource)
     frame = spark.read.format("bronze.nats").options(**given).load()

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from bronze_pipeline.chart import FALLING, RISING, draw
 from bronze_pipeline.cli import main
-from bronze_pipeline.lake import Lake
 from bronze_pipeline.silver.upserts import UpsertTable
+from bronze_pipeline.tables.lake import Lake
 from matplotlib.collections import Collection
 from matplotlib.colors import to_hex
 from matplotlib.dates import date2num

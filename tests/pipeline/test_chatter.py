@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from bronze_pipeline.chatter import without_chatter
+from bronze_pipeline.running.spark_output import without_chatter
 
 SPEAKER = r"""
 import sys

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from bronze_client.schema import NormalizedEvent, Origin, Side
-from bronze_pipeline import envelope, reference
-from bronze_pipeline.schema import ARRIVED, EVENTS, PAYLOADS, QUARANTINE
+from bronze_pipeline.decoding import envelope
+from bronze_pipeline.decoding import protobuf_decoder as reference
+from bronze_pipeline.decoding.schema import ARRIVED, EVENTS, PAYLOADS, QUARANTINE
 
 GOLDEN = sorted(Path(__file__).parents[1].joinpath("golden").glob("*.binpb"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bronze_pipeline.failures import explain, lasting_error
+from bronze_pipeline.running.failures import explain, lasting_error
 
 FAILED = "[STREAM_FAILED] Query [id = 9d87, runId = 981a] terminated with exception: "
 IN_BATCH = (

@@ -15,12 +15,12 @@ import nats
 import pytest
 from bronze_cli.progress import Progress
 from bronze_client.schema import NormalizedEvent
-from bronze_pipeline.bronze import BronzeJob
-from bronze_pipeline.bronze_run import Totals
-from bronze_pipeline.commands.base import Failed
-from bronze_pipeline.lake import Lake
-from bronze_pipeline.running import Watch, keep_running
+from bronze_pipeline.bronze.command import BronzeTotals
+from bronze_pipeline.bronze.job import BronzeJob
+from bronze_pipeline.commands.base import CommandFailed
+from bronze_pipeline.running.streams import Watch, keep_running
 from bronze_pipeline.sources import BUS_BY_SCHEME
+from bronze_pipeline.tables.lake import Lake
 from pipeline_jobs import JobProcess, publish, rows
 from pyspark.sql import SparkSession
 from servers import NatsServer
@@ -45,7 +45,7 @@ class Run:
     server: NatsServer
     place: Path
     stop: threading.Event = field(default_factory=threading.Event)
-    totals: Totals = field(default_factory=lambda: Totals(BUS_BY_SCHEME["nats"]))
+    totals: BronzeTotals = field(default_factory=lambda: BronzeTotals(BUS_BY_SCHEME["nats"]))
     said: io.StringIO = field(default_factory=io.StringIO)
 
     def __call__(self, *, retries: int, available_now: bool = True) -> None:
@@ -105,7 +105,7 @@ def test_it_gives_up_after_so_many_failures_in_a_row(
     server = start_nats()
     server.stop()
     run = Run(spark, server, tmp_path)
-    with pytest.raises(Failed, match=r"^cannot connect to nats://127\.0\.0\.1"):
+    with pytest.raises(CommandFailed, match=r"^cannot connect to nats://127\.0\.0\.1"):
         run(retries=1)
     assert run.restarts() == 1
 
@@ -124,11 +124,11 @@ def test_what_the_operator_has_to_decide_ends_it_at_once(
     asyncio.run(delete(2))
     run = Run(spark, server, tmp_path)
     lost = "sequence numbers 2 to 2 were deleted from the stream S"
-    with pytest.raises(Failed, match=f"^{lost}. To go on without them, and have this recorded, set"):
+    with pytest.raises(CommandFailed, match=f"^{lost}. To go on without them, and have this recorded, set"):
         run(retries=20)
     (tmp_path / "bronze" / "_delta_log").rename(tmp_path / "log")
     (tmp_path / "bronze" / "_delta_log").write_text("no folder")
-    with pytest.raises(Failed, match="cannot open the Delta table at"):
+    with pytest.raises(CommandFailed, match="cannot open the Delta table at"):
         run(retries=20)
     assert run.restarts() == 0
 

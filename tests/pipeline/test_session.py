@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 JOB = """
-from bronze_pipeline.session import open_session
+from bronze_pipeline.running.session import open_session
 
 session = open_session("test", cores=1)
 rows = session.createDataFrame([(1,)], "number int")

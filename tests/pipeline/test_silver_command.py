@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bronze_pipeline.cli import main
 from bronze_pipeline.intervals import Interval, parse_interval
-from bronze_pipeline.lake import Lake
+from bronze_pipeline.tables.lake import Lake
 from silver_frames import Bronze, trade
 
 TIMES = "It looks like 500ms, 30s, 5m, 1h or 1d."

@@ -10,11 +10,11 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bronze_pipeline.schema import EVENTS
+from bronze_pipeline.decoding.schema import EVENTS
 from bronze_pipeline.silver.follow import FILES, ReadFiles, TableStreamReader
 from bronze_pipeline.silver.logs import Added
 from bronze_pipeline.sources.base import OptionError
-from bronze_pipeline.tables import TableError
+from bronze_pipeline.tables.tables import TableError
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from silver_frames import Bronze, trade
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bronze_pipeline.lake import Lake
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
 from bronze_pipeline.silver.checks import BOOK_COLUMNS, SNAPSHOT_COLUMNS, book_checks, summary
 from bronze_pipeline.silver.follow import table_frame
-from bronze_pipeline.silver.queries import BatchReport
+from bronze_pipeline.silver.queries import SilverBatchReport
 from bronze_pipeline.silver.record_query import RecordQuery, table_schema
 from bronze_pipeline.silver.records import RECORDS
+from bronze_pipeline.tables.lake import Lake
 from pyspark.sql import SparkSession
 from silver_frames import Bronze, at, change, event, run, stored, trade
 
@@ -32,14 +32,14 @@ class Silver:
         self.lake = Lake(str(folder / "silver"))
         self.schemas = {record.table: table_schema(spark, record) for record in RECORDS}
 
-    def records(self) -> list[BatchReport]:
+    def records(self) -> list[SilverBatchReport]:
         return run(self.spark, RecordQuery(self.bronze.url, self.lake), self.folder)
 
-    def bars(self, watermark: str | None = None) -> list[BatchReport]:
+    def bars(self, watermark: str | None = None) -> list[SilverBatchReport]:
         query = BarQuery(self.lake, "1m", "1 minutes", self.schemas["trades"], watermark)
         return run(self.spark, query, self.folder)
 
-    def book(self, depth: int = 2, interval_us: int | None = None) -> list[BatchReport]:
+    def book(self, depth: int = 2, interval_us: int | None = None) -> list[SilverBatchReport]:
         label = "10s" if interval_us else None
         return run(
             self.spark,

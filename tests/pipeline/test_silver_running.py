@@ -13,14 +13,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from bronze_cli.progress import Progress
-from bronze_pipeline.commands.base import Failed
-from bronze_pipeline.lake import Lake
-from bronze_pipeline.running import Watch, keep_running
+from bronze_pipeline.commands.base import CommandFailed
+from bronze_pipeline.running.streams import Watch, keep_running
 from bronze_pipeline.silver.bar_query import BarQuery
-from bronze_pipeline.silver.job import Totals
-from bronze_pipeline.silver.queries import Query, Start, start
+from bronze_pipeline.silver.job import SilverTotals
+from bronze_pipeline.silver.queries import Query, QuerySettings, start
 from bronze_pipeline.silver.record_query import RecordQuery, table_schema
 from bronze_pipeline.silver.records import RECORDS
+from bronze_pipeline.tables.lake import Lake
 from pyspark.sql import SparkSession
 from silver_frames import Bronze, stored, trade
 
@@ -36,7 +36,7 @@ class Run:
         self.bronze = Bronze(folder / "bronze")
         self.silver = folder / "silver"
         self.lake = Lake(str(self.silver))
-        self.totals = Totals()
+        self.totals = SilverTotals()
         self.stop = threading.Event()
         self._said = io.StringIO()
         self._spark = spark
@@ -47,7 +47,7 @@ class Run:
         bars = BarQuery(self.lake, "1m", "1 minutes", schemas["trades"])
         stage: list[Query] = [RecordQuery(self.bronze.url, self.lake), bars]
         watch = Watch(self.totals, Progress(self._said), self.stop)
-        how = Start(self._checkpoints, False, "100 milliseconds", 500_000, watch.on_batch)
+        how = QuerySettings(self._checkpoints, False, "100 milliseconds", 500_000, watch.on_batch)
         keep_running(lambda: (start(self._spark, query, how) for query in stage), watch, retries=retries)
 
     @contextmanager
@@ -122,10 +122,10 @@ def test_a_query_that_fails_for_good_ends_the_run_though_others_work(
     run.bronze.add(trade("r:1", "12", "1", 61))
     file = newest_file(tmp_path / "bronze")
     make_unreadable(file)
-    with pytest.raises(Failed, match=f"cannot read the file .*{file.name}"):
+    with pytest.raises(CommandFailed, match=f"cannot read the file .*{file.name}"):
         run(retries=1)
     assert run.restarts == 1
     file.write_bytes(b"no Parquet")
-    with pytest.raises(Failed, match=rf"^the file .*{file.name} of the table at .* is damaged: "):
+    with pytest.raises(CommandFailed, match=rf"^the file .*{file.name} of the table at .* is damaged: "):
         run(retries=1)
     assert run.restarts == 1

@@ -10,8 +10,8 @@ import deltalake
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from bronze_pipeline.lake import Lake
 from bronze_pipeline.silver.upserts import UpsertTable
+from bronze_pipeline.tables.lake import Lake
 
 SCHEMA = pa.schema(
     [("date", pa.date32()), ("symbol", pa.string()), ("minute", pa.int64()), ("close", pa.string())]

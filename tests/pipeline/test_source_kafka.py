@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from bronze_pipeline.sources.base import OptionError
-from bronze_pipeline.sources.kafka import KafkaBus, connector_options
-from bronze_pipeline.sources.kafka_losses import losses
+from bronze_pipeline.sources.kafka.bus import KafkaBus, connector_options
+from bronze_pipeline.sources.kafka.losses import losses
 from source_readers import flags
 
 BASE = {"brokers": "host:9092", "topics": "bronze"}

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from aws_servers import REGION, Call, Refusal, aws_client, fault_proxy
 from bronze_pipeline.sources.base import DataLoss, OptionError
-from bronze_pipeline.sources.kinesis import KinesisBatchReader, KinesisBus, KinesisStreamReader
-from bronze_pipeline.sources.kinesis_stream import Shard, Stream
+from bronze_pipeline.sources.kinesis.bus import KinesisBatchReader, KinesisBus, KinesisStreamReader
+from bronze_pipeline.sources.kinesis.stream import KinesisStream, Shard
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from servers import Endpoint
 from source_readers import ALL, flags, rows, values
@@ -47,7 +47,7 @@ def options(server: Endpoint, stream: str, **more: str) -> dict[str, str]:
 
 
 def reader(server: Endpoint, stream: str, **more: str) -> KinesisStreamReader:
-    return KinesisStreamReader(Stream(options(server, stream, **more)))
+    return KinesisStreamReader(KinesisStream(options(server, stream, **more)))
 
 
 def put(client: Any, stream: str, *values: str) -> list[str]:
@@ -112,7 +112,7 @@ def test_all_shards_are_read_within_the_limit(aws_emulator: Endpoint, client: An
     assert {row["bus_partition"] for row in found} == set(offset["shards"])
 
 
-class Resharded(Stream):
+class Resharded(KinesisStream):
     """A stream of two shards, the first of which is closed, and the parent of the second.
 
     The emulator forgets a shard that is split, with its records; AWS keeps both until they expire.
@@ -203,7 +203,7 @@ def test_available_now_ends(aws_emulator: Endpoint, client: Any, stream: str) ->
 @pytest.mark.servers
 def test_a_batch_reads_what_is_there(aws_emulator: Endpoint, client: Any, stream: str) -> None:
     put(client, stream, *"abc")
-    assert values(rows(KinesisBatchReader(Stream(options(aws_emulator, stream))))) == list("abc")
+    assert values(rows(KinesisBatchReader(KinesisStream(options(aws_emulator, stream))))) == list("abc")
 
 
 # -- loss
@@ -271,7 +271,9 @@ async def test_throttling_and_expired_iterators_are_overcome(
 
     async with fault_proxy(aws_emulator.url) as proxy:
         proxy.judge = judge
-        source = KinesisStreamReader(Stream({"stream": stream, "endpointUrl": proxy.url, "region": REGION}))
+        source = KinesisStreamReader(
+            KinesisStream({"stream": stream, "endpointUrl": proxy.url, "region": REGION})
+        )
 
         def read() -> list[str | None]:
             start = source.initialOffset()
@@ -298,7 +300,7 @@ async def test_throttling_and_expired_iterators_are_overcome(
 )
 def test_wrong_options_are_named(given: dict[str, str], problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
-        Stream(given)
+        KinesisStream(given)
 
 
 def test_the_command_line_becomes_options() -> None:

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 from bronze_pipeline.sources.base import DataLoss, OptionError, Refused
-from bronze_pipeline.sources.redis import RedisBatchReader, RedisBus, RedisStreamReader
-from bronze_pipeline.sources.redis_streams import Streams
+from bronze_pipeline.sources.redis.bus import RedisBatchReader, RedisBus, RedisStreamReader
+from bronze_pipeline.sources.redis.streams import Streams
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from servers import Certificates, Endpoint, RedisCluster, RedisServer, tls_proxy
 from source_readers import ALL, flags, rows, rows_from_the_start, values

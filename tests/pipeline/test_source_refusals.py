@@ -14,15 +14,15 @@ import pytest
 import redis
 from aws_servers import ACCESS_KEY, REGION, SECRET_KEY, Call, FaultProxy, Refusal, fault_proxy
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
-from bronze_pipeline.failures import lasting_error
+from bronze_pipeline.running.failures import lasting_error
 from bronze_pipeline.sources.aws import meaning
 from bronze_pipeline.sources.base import OptionError, Refused, Unreachable
-from bronze_pipeline.sources.kafka import KafkaBus
-from bronze_pipeline.sources.kinesis import KinesisSource
-from bronze_pipeline.sources.nats import NatsSource
-from bronze_pipeline.sources.redis import RedisSource
+from bronze_pipeline.sources.kafka.bus import KafkaBus
+from bronze_pipeline.sources.kinesis.bus import KinesisSource
+from bronze_pipeline.sources.nats.bus import NatsSource
+from bronze_pipeline.sources.redis.bus import RedisSource
 from bronze_pipeline.sources.refusals import certificate_fault
-from bronze_pipeline.sources.sqs import SqsSource
+from bronze_pipeline.sources.sqs.bus import SqsSource
 from kafka_servers import PASSWORD, USER, KafkaServer, create_topic
 from pipeline_jobs import run
 from pyspark.errors import StreamingQueryException

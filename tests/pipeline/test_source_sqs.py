@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from aws_servers import REGION, aws_client, fault_proxy
 from bronze_pipeline.sources.base import OptionError
-from bronze_pipeline.sources.sqs import Queue, SqsBus, SqsStreamReader
+from bronze_pipeline.sources.sqs.bus import SqsBus, SqsQueue, SqsStreamReader
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from servers import Endpoint
 from source_readers import ALL, flags, rows, rows_from_the_start, values
@@ -45,7 +45,7 @@ def options(server: Endpoint, queue: str, **more: str) -> dict[str, str]:
 
 
 def reader(server: Endpoint, queue: str, **more: str) -> SqsStreamReader:
-    return SqsStreamReader(Queue(options(server, queue, **more)))
+    return SqsStreamReader(SqsQueue(options(server, queue, **more)))
 
 
 def send(client: Any, queue: str, *values: str) -> list[str]:
@@ -117,7 +117,7 @@ async def test_what_cannot_be_deleted_is_told(
         given = options(aws_emulator, queue, endpointUrl=proxy.url)
 
         def read_and_settle() -> None:
-            source = SqsStreamReader(Queue(given))
+            source = SqsStreamReader(SqsQueue(given))
             found = rows_from_the_start(source)
             SqsBus().settle(given, [row["receipt"] for row in found])
 
@@ -222,7 +222,7 @@ def test_another_queue_needs_another_checkpoint(aws_emulator: Endpoint, queue: s
 )
 def test_wrong_options_are_named(given: dict[str, str], problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
-        Queue(given)
+        SqsQueue(given)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from aws_servers import ACCOUNT, REGION, aws_client, reach
 from bronze_client import connect
-from bronze_pipeline.bronze import BatchReport
-from bronze_pipeline.failures import lasting_error
-from bronze_pipeline.sources.kafka import KafkaBus
+from bronze_pipeline.bronze.job import BronzeBatchReport
+from bronze_pipeline.running.failures import lasting_error
+from bronze_pipeline.sources.kafka.bus import KafkaBus
 from buses import trade
 from confluent_kafka import TopicPartition
 from kafka_servers import PASSWORD, USER, KafkaServer, admin, create_topic
@@ -67,7 +67,7 @@ def entry_number(entry_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in entry_id.split("-"))
 
 
-def assert_only_what_is_new_comes(reports: list[BatchReport], rows: list[dict[str, Any]]) -> None:
+def assert_only_what_is_new_comes(reports: list[BronzeBatchReport], rows: list[dict[str, Any]]) -> None:
     """The run went on from the checkpoint, with the ten events of another stream."""
     assert sum(report.events for report in reports) == NEW
     assert sum(report.duplicates for report in reports) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bronze_pipeline.sources.base import OptionError, SourceOptions, split
-from bronze_pipeline.sources.nats_wire import TakingTransport
+from bronze_pipeline.sources.nats.connection import TakingTransport
 
 
 def test_a_range_is_split_without_gaps() -> None:

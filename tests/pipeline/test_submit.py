@@ -15,7 +15,7 @@ import bronze_pipeline.__main__
 import pyspark
 import pytest
 from bronze_client.schema import NormalizedEvent
-from bronze_pipeline.lake import Lake
+from bronze_pipeline.tables.lake import Lake
 from pipeline_jobs import publish, rows
 from quick_java import OPTIONS
 from servers import HOST, NatsServer

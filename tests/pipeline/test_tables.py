@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
-from bronze_pipeline.duplicates import distinct
-from bronze_pipeline.files import FileWriter, Written
-from bronze_pipeline.lake import FORMATS, Lake
-from bronze_pipeline.repeats import without_repeats
-from bronze_pipeline.schema import EVENTS
-from bronze_pipeline.tables import Table, TableError, candidates
+from bronze_pipeline.decoding.schema import EVENTS
+from bronze_pipeline.tables.batch_duplicates import without_repeats
+from bronze_pipeline.tables.files import FileWriter, Written
+from bronze_pipeline.tables.lake import FORMATS, Lake
+from bronze_pipeline.tables.table_duplicates import distinct
+from bronze_pipeline.tables.tables import Table, TableError, candidates
 
 
 def events(*ids: str | None, day: int = 0, case: str = "trade", exchange: str = "x") -> pa.RecordBatch:
@@ -132,7 +132,7 @@ def test_an_empty_commit_marks_its_batch(lake: Lake) -> None:
 
 
 def test_a_full_file_is_written_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bronze_pipeline.files.ROWS_IN_FILE", 3)
+    monkeypatch.setattr("bronze_pipeline.tables.files.ROWS_IN_FILE", 3)
     files = write(
         lake.events(), events("a:1", "a:2"), events("a:3"), events("a:4", exchange="y"), events("a:5")
     )

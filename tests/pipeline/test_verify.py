@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from bronze_pipeline.cli import main
-from bronze_pipeline.files import FileWriter
-from bronze_pipeline.lake import FORMATS, Lake
 from bronze_pipeline.positions import Report, StreamReport, examine
+from bronze_pipeline.tables.files import FileWriter
+from bronze_pipeline.tables.lake import FORMATS, Lake
 from silver_frames import Bronze, change, trade
 
 OTHER = pa.schema([("date", pa.date32()), ("event_id", pa.string())])

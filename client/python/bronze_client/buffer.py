@@ -11,7 +11,7 @@ from bronze_client.options import Options
 
 
 @dataclass(slots=True)
-class Batch:
+class PendingBatch:
     """Events of one kind under contiguous positions, not sent yet."""
 
     first_position: int
@@ -83,8 +83,8 @@ class Buffer:
         """Whether somebody will call `mark_due` soon."""
 
         self._skipped = 0
-        self._full: deque[Batch] = deque()
-        self._open = Batch(0, is_json=False)
+        self._full: deque[PendingBatch] = deque()
+        self._open = PendingBatch(0, is_json=False)
         self._is_due = False
 
     def add(self, event: bytes, is_json: bool) -> bool:
@@ -133,7 +133,7 @@ class Buffer:
         """Whether there is no room for so many bytes, but may be later."""
         return self._lacks_room(size) and size <= self._largest_event and not self.refusal
 
-    def take(self, events: int, size: int, *, cut: bool) -> Batch | None:
+    def take(self, events: int, size: int, *, cut: bool) -> PendingBatch | None:
         """Give away the oldest batch that is full or due, if it is within the limits.
 
         If it is not, with `cut`, give away the part of it that is. An event that is larger than any
@@ -203,17 +203,17 @@ class Buffer:
     def _close_batch(self) -> None:
         if self._open.events:
             self._full.append(self._open)
-            self._open = Batch(self.position, is_json=self._open.is_json)
+            self._open = PendingBatch(self.position, is_json=self._open.is_json)
             self._is_due = False
 
-    def _oldest(self) -> Batch | None:
+    def _oldest(self) -> PendingBatch | None:
         if not self._full and self._is_due:
             self._close_batch()
         return self._full[0] if self._full else None
 
-    def _cut(self, batch: Batch, count: int) -> Batch:
+    def _cut(self, batch: PendingBatch, count: int) -> PendingBatch:
         """Take the first events off the oldest batch."""
-        part = Batch(batch.first_position, batch.is_json, batch.events[:count])
+        part = PendingBatch(batch.first_position, batch.is_json, batch.events[:count])
         part.size = sum(map(len, part.events)) + count * batch.is_json
         batch.first_position += count
         batch.size -= part.size
@@ -250,7 +250,7 @@ def _nobody() -> None:
     pass
 
 
-def _count_within(batch: Batch, events: int, size: int) -> int:
+def _count_within(batch: PendingBatch, events: int, size: int) -> int:
     """Return how many of the batch's first events are within the limits."""
     count = 0
     for event in batch.events[:events]:

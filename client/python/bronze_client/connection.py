@@ -69,7 +69,7 @@ FINAL = frozenset(
 log = logging.getLogger("bronze_client")
 
 
-class Refused(Exception):  # noqa: N818 - named for what the sidecar did
+class StreamRefused(Exception):  # noqa: N818 - named for what the sidecar did
     """The sidecar will not have this stream, now or later."""
 
 
@@ -77,7 +77,7 @@ class Lost(Exception):  # noqa: N818 - named for what became of the connection
     """The stream has ended, and may be resumed."""
 
 
-class Connection:
+class SidecarConnection:
     """Sends what the window offers, and hands what became of it to `on_done`.
 
     `work` is set by the owner whenever there may be something new to send.
@@ -106,7 +106,7 @@ class Connection:
                 await self._hold_stream()
             except Lost as error:
                 self._note_loss(str(error))
-            except Refused as error:
+            except StreamRefused as error:
                 return str(error)
             # A sidecar that opens the stream only to end it is not asked ever faster.
             has_lasted = self.times_opened > opened and time.monotonic() - began > LONGEST_PAUSE_SECONDS
@@ -126,7 +126,7 @@ class Connection:
             await self._converse(channel.stream_stream(METHOD)())
         except grpc.aio.AioRpcError as error:
             text = f"{error.code().name}: {error.details()}"
-            raise (Refused(text) if error.code() in FINAL else Lost(text)) from None
+            raise (StreamRefused(text) if error.code() in FINAL else Lost(text)) from None
         except DecodeError as error:
             raise Lost(f"The sidecar's answer cannot be read: {error}.") from None
         except grpc.aio.BaseError as error:

@@ -33,7 +33,7 @@ class Session:
 
     def __init__(self, options: Options, shared: threading.Condition | None = None) -> None:
         # Imported here because a client that is switched off must not import gRPC.
-        from bronze_client.connection import Connection  # noqa: PLC0415
+        from bronze_client.connection import SidecarConnection  # noqa: PLC0415
         from bronze_client.window import Window  # noqa: PLC0415
 
         self._options = options
@@ -48,7 +48,7 @@ class Session:
             on_room=shared.notify_all if shared else self._room.set,
         )
         self._window = Window(self.buffer, options.max_batches_in_flight)
-        self._connection = Connection(options, self._window, self._on_done)
+        self._connection = SidecarConnection(options, self._window, self._on_done)
         self._outcomes = Outcomes(options.on_failure)
         self._reports = Throttle(self._loop, REPORT_SECONDS, self._report)
         self._batch_timer: asyncio.TimerHandle | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from bronze_client.buffer import Batch, Buffer
+from bronze_client.buffer import Buffer, PendingBatch
 from bronze_client.schema import Credits, PublishRequest
 
 
@@ -115,7 +115,7 @@ class Window:
         )
 
 
-def encode_batch(sequence: int, batch: Batch) -> bytes:
+def encode_batch(sequence: int, batch: PendingBatch) -> bytes:
     """Encode the request that carries a batch."""
     request = PublishRequest()
     message = request.batch

@@ -25,5 +25,5 @@ class UsageError(Exception):
         super().__init__("\n".join(problems))
 
 
-class Failed(Exception):  # noqa: N818 - named for what it says
+class CommandFailed(Exception):  # noqa: N818 - named for what it says
     """The work went wrong; the text says why."""

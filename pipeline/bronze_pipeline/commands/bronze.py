@@ -13,9 +13,9 @@ from bronze_cli.problems import did_you_mean, printable
 
 from bronze_pipeline.commands.base import Command, UsageError
 from bronze_pipeline.commands.places import unwritable
-from bronze_pipeline.lake import FORMATS, Lake
 from bronze_pipeline.sources import BUS_BY_SCHEME, BUSES, Bus
 from bronze_pipeline.sources.base import DEFAULT_MAX_RECORDS, DEFAULT_PARTITIONS, OptionError
+from bronze_pipeline.tables.lake import FORMATS, Lake
 
 UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 DEFAULT_TRIGGER = "30s"
@@ -83,7 +83,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BronzePlan:
     """A command line that can be used."""
 
     bus: Bus
@@ -97,7 +97,7 @@ class Plan:
     cores: int | None
 
 
-def plan(flags: argparse.Namespace) -> Plan:
+def plan(flags: argparse.Namespace) -> BronzePlan:
     """Check the flags; raise UsageError with every problem."""
     problems: list[str] = []
     url = urlsplit(flags.origin)
@@ -143,14 +143,14 @@ def plan(flags: argparse.Namespace) -> Plan:
         raise UsageError([str(error)]) from error
     words = f"{trigger[1]} {UNITS[trigger[2]]}"
     cores = int(flags.cores) if flags.cores else None
-    return Plan(
+    return BronzePlan(
         bus, options, lake, checkpoint, words, flags.available_now, int(flags.retries), flags.keep_raw, cores
     )  # fmt: skip
 
 
 def run(flags: argparse.Namespace) -> int:
     chosen = plan(flags)
-    from bronze_pipeline.bronze_run import run_bronze  # noqa: PLC0415 - a wrong command line need not wait for Spark
+    from bronze_pipeline.bronze.command import run_bronze  # noqa: PLC0415 - a wrong command line need not wait for Spark
 
     return run_bronze(chosen)
 

@@ -7,11 +7,11 @@ import deltalake.exceptions
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bronze_pipeline.files import Folder
-from bronze_pipeline.lake import Lake
-from bronze_pipeline.notes import Notes
-from bronze_pipeline.schema import EVENTS
-from bronze_pipeline.tables import format_of, in_one_line
+from bronze_pipeline.decoding.schema import EVENTS
+from bronze_pipeline.tables.commit_log import Notes
+from bronze_pipeline.tables.files import Folder
+from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.tables import format_of, in_one_line
 
 
 def unwritable(**places: str | None) -> list[str]:

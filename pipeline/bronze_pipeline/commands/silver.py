@@ -10,7 +10,7 @@ from bronze_cli.problems import printable
 from bronze_pipeline.commands.base import Command, UsageError
 from bronze_pipeline.commands.places import problem_with_bronze, unwritable
 from bronze_pipeline.intervals import Interval, parse_interval
-from bronze_pipeline.lake import Lake
+from bronze_pipeline.tables.lake import Lake
 
 DEFAULT_BARS = "1m"
 DEFAULT_TRIGGER = "30s"
@@ -78,7 +78,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SilverPlan:
     """A command line that can be used."""
 
     bronze: str
@@ -94,7 +94,7 @@ class Plan:
     cores: int | None
 
 
-def plan(flags: argparse.Namespace) -> Plan:
+def plan(flags: argparse.Namespace) -> SilverPlan:
     """Check the flags; raise UsageError with every problem."""
     problems: list[str] = []
 
@@ -139,7 +139,7 @@ def plan(flags: argparse.Namespace) -> Plan:
     cores = count("cores", flags.cores, 1, 4096) if flags.cores else None
     if problems or checkpoints is None or trigger is None:
         raise UsageError(problems)
-    return Plan(
+    return SilverPlan(
         bronze, lake, checkpoints, trigger, flags.available_now, tuple(bars), watermark, depth, book_interval,
         max_records, cores,
     )  # fmt: skip

@@ -14,13 +14,13 @@ import deltalake.exceptions
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bronze_pipeline.commands.base import Command, Failed, UsageError
+from bronze_pipeline.commands.base import Command, CommandFailed, UsageError
 from bronze_pipeline.commands.places import problem_with_bronze
-from bronze_pipeline.files import Folder
-from bronze_pipeline.lake import Lake
-from bronze_pipeline.notes import Notes
 from bronze_pipeline.positions import Report, StreamReport, examine
-from bronze_pipeline.tables import format_of, in_one_line
+from bronze_pipeline.tables.commit_log import Notes
+from bronze_pipeline.tables.files import Folder
+from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.tables import format_of, in_one_line
 
 SHOWN = 5
 
@@ -48,7 +48,7 @@ def run(flags: argparse.Namespace) -> int:
     try:
         report = examine(_Files(Lake(flags.table).url), flags.stream, expected)
     except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
-        raise Failed(f"cannot read the table at {flags.table}: {in_one_line(error)}") from error
+        raise CommandFailed(f"cannot read the table at {flags.table}: {in_one_line(error)}") from error
     print(_to_json(report) if flags.json else "\n".join(_lines(report)))
     return 0 if report.is_complete else 1
 

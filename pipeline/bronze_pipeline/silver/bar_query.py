@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bronze_pipeline.lake import Lake
 from bronze_pipeline.silver.bars import KEY, TRADE_COLUMNS, bars
 from bronze_pipeline.silver.follow import rows_of
 from bronze_pipeline.silver.queries import Outcome, arrow_schema
 from bronze_pipeline.silver.upserts import UpsertTable
+from bronze_pipeline.tables.lake import Lake
 
 
 @dataclass

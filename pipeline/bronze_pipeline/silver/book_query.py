@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bronze_pipeline.files import FileWriter, Folder, Written, delete_file
-from bronze_pipeline.lake import Lake
 from bronze_pipeline.silver.book_stream import AGAIN, CHANGE_COLUMNS, INTERVAL_KEY, KEY, book_top
 from bronze_pipeline.silver.follow import rows_of
 from bronze_pipeline.silver.queries import Outcome, arrow_schema
 from bronze_pipeline.silver.upserts import UpsertTable
+from bronze_pipeline.tables.files import FileWriter, Folder, Written, delete_file
+from bronze_pipeline.tables.lake import Lake
 
 RESULT = pa.schema([("file", pa.string()), ("again", pa.binary())])
 RESULT_SCHEMA = "file string, again binary"

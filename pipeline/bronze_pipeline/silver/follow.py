@@ -22,10 +22,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.files import NULL_PARTITION, Folder
 from bronze_pipeline.silver.logs import NEW_CHECKPOINT, Added, DeltaLog, log_of
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, OptionError, SourceOptions, most
-from bronze_pipeline.tables import TableError, in_one_line
+from bronze_pipeline.tables.files import NULL_PARTITION, Folder
+from bronze_pipeline.tables.tables import TableError, in_one_line
 
 NAME = "bronze.table"
 FILES = pa.schema([("path", pa.string()), ("partition", pa.string())])

@@ -17,19 +17,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.commands.bronze import DEFAULT_RETRIES as RETRIES
-from bronze_pipeline.commands.silver import Plan
-from bronze_pipeline.running import Watch, keep_running, run
+from bronze_pipeline.commands.silver import SilverPlan
+from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
 from bronze_pipeline.silver.checks import BOOK_COLUMNS, SNAPSHOT_COLUMNS, book_checks, summary
 from bronze_pipeline.silver.follow import table_frame
-from bronze_pipeline.silver.queries import BatchReport, Query, Start, start
+from bronze_pipeline.silver.queries import Query, QuerySettings, SilverBatchReport, start
 from bronze_pipeline.silver.record_query import RecordQuery, table_schema
 from bronze_pipeline.silver.records import RECORDS
 
 
 @dataclass
-class Totals:
+class SilverTotals:
     """What a run did so far."""
 
     batches: int = 0
@@ -42,7 +42,7 @@ class Totals:
     """How often the books are as the source says, at the end of a run that can tell."""
     began: float = field(default_factory=time.monotonic)
 
-    def add(self, report: BatchReport) -> None:
+    def add(self, report: SilverBatchReport) -> None:
         self.batches += 1
         if report.outcome:
             self.rows.update(report.outcome.rows)
@@ -78,7 +78,7 @@ class Totals:
         return found if self.book_checks is None else found | {"book_checks": self.book_checks}
 
 
-def stages(spark: SparkSession, plan: Plan) -> list[list[Query]]:
+def stages(spark: SparkSession, plan: SilverPlan) -> list[list[Query]]:
     """Return the queries; those of a stage follow tables of the one before."""
     schemas = {record.table: table_schema(spark, record) for record in RECORDS}
     made: list[Query] = [
@@ -105,12 +105,12 @@ def stages(spark: SparkSession, plan: Plan) -> list[list[Query]]:
     return [[RecordQuery(plan.bronze, plan.lake)], made]
 
 
-def run_silver(plan: Plan) -> int:
+def run_silver(plan: SilverPlan) -> int:
     """Run until all is done, a signal comes, or it fails; print a summary as JSON on stdout."""
-    totals = Totals()
+    totals = SilverTotals()
 
     def work(spark: SparkSession, watch: Watch) -> None:
-        how = Start(
+        how = QuerySettings(
             plan.checkpoints, plan.available_now, plan.trigger.words, plan.max_records, watch.on_batch
         )
         first, second = stages(spark, plan)
@@ -126,11 +126,11 @@ def run_silver(plan: Plan) -> int:
     return run(work, totals, cores=plan.cores)
 
 
-def _start(spark: SparkSession, stage: Sequence[Query], how: Start) -> Iterator[StreamingQuery]:
+def _start(spark: SparkSession, stage: Sequence[Query], how: QuerySettings) -> Iterator[StreamingQuery]:
     return (start(spark, query, how) for query in stage)
 
 
-def _check_books(spark: SparkSession, plan: Plan) -> list[dict[str, Any]]:
+def _check_books(spark: SparkSession, plan: SilverPlan) -> list[dict[str, Any]]:
     """Compare the books with the snapshots of the source, where it sent any."""
     book, snapshots = (
         table_frame(spark, plan.lake.table_url(name), columns)

@@ -13,10 +13,10 @@ import deltalake.exceptions
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from bronze_pipeline.files import Folder, Written
-from bronze_pipeline.notes import Commit, Notes
 from bronze_pipeline.sources.base import OptionError
-from bronze_pipeline.tables import format_of
+from bronze_pipeline.tables.commit_log import Commit, Notes
+from bronze_pipeline.tables.files import Folder, Written
+from bronze_pipeline.tables.tables import format_of
 
 NEW_CHECKPOINT = "Use a new checkpoint; rows that the silver tables have already are not stored twice."
 

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.bronze import QUERY_ID
+from bronze_pipeline.bronze.job import QUERY_ID
 from bronze_pipeline.silver.follow import NAME, TableSource
 
 # The interface that keeps the books needs this one; it also holds more bars than memory does.
@@ -57,7 +57,7 @@ class Query(Protocol):
 
 
 @dataclass(frozen=True)
-class BatchReport:
+class SilverBatchReport:
     """What became of one micro-batch."""
 
     query: str
@@ -76,17 +76,17 @@ class BatchReport:
 
 
 @dataclass(frozen=True)
-class Start:
+class QuerySettings:
     """How queries are run."""
 
     checkpoints: str
     available_now: bool
     trigger: str
     max_records: int
-    on_batch: Callable[[BatchReport], None]
+    on_batch: Callable[[SilverBatchReport], None]
 
 
-def start(spark: SparkSession, query: Query, how: Start) -> StreamingQuery:
+def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQuery:
     """Start a query."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
     spark.dataSource.register(TableSource)
@@ -100,7 +100,7 @@ def start(spark: SparkSession, query: Query, how: Start) -> StreamingQuery:
         if job is None:
             raise RuntimeError("Spark does not tell the id of the streaming query")
         outcome = query.write(rows, job, batch)
-        how.on_batch(BatchReport(query.name, batch, outcome, time.monotonic() - began))
+        how.on_batch(SilverBatchReport(query.name, batch, outcome, time.monotonic() - began))
 
     writer = query.read(files).writeStream.foreachBatch(write_batch).outputMode(query.output_mode)
     writer = writer.queryName(query.name).option("checkpointLocation", f"{how.checkpoints}/{query.name}")

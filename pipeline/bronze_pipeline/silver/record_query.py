@@ -12,26 +12,26 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bronze_pipeline.lake import Lake
-from bronze_pipeline.schema import EVENTS, PAYLOADS
+from bronze_pipeline.decoding.schema import EVENTS, PAYLOADS
 from bronze_pipeline.silver.follow import ReadFiles, rows_of
 from bronze_pipeline.silver.queries import Outcome, arrow_schema
-from bronze_pipeline.silver.records import ENVELOPE, FAULTS, PARTITION_COLUMNS, RECORDS, Record
+from bronze_pipeline.silver.records import ENVELOPE, FAULTS, PARTITION_COLUMNS, RECORDS, RecordKind
 from bronze_pipeline.silver.storing import (
     QUARANTINE,
     QUARANTINE_PARTITION_COLUMNS,
-    Prepared,
+    UncommittedFiles,
     distinct,
     prepare,
 )
-from bronze_pipeline.tables import Table
+from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.tables import Table
 
 QUARANTINE_NAME = "quarantine"
 CASES = pa.schema([EVENTS.field("payload_case")])
 
 
 @cache
-def table_schema(spark: SparkSession, record: Record) -> pa.Schema:
+def table_schema(spark: SparkSession, record: RecordKind) -> pa.Schema:
     """Return the columns of a record's table."""
     bronze = pa.schema([EVENTS.field(name) for name in (*ENVELOPE, record.payload)])
     empty = spark.createDataFrame([], from_arrow_schema(bronze))
@@ -80,14 +80,14 @@ class RecordQuery:
             duplicates += fresh.duplicates
         return Outcome(stored, duplicates, sum(file.rows for file in faults))
 
-    def _occurring(self, files: DataFrame) -> list[Record]:
+    def _occurring(self, files: DataFrame) -> list[RecordKind]:
         """Return the kinds of records that the files have."""
         read = ReadFiles(self.source, CASES, None)
         found = files.mapInArrow(lambda batches: _distinct(read(batches)), from_arrow_schema(CASES)).collect()
         present = {row["payload_case"] for row in found}
         return [record for record in RECORDS if PAYLOADS[record.payload] in present]
 
-    def _prepare(self, files: DataFrame, record: Record) -> Prepared:
+    def _prepare(self, files: DataFrame, record: RecordKind) -> UncommittedFiles:
         has_payload = ds.field(record.payload).is_valid()
         events = rows_of(files, self.source, EVENTS, [*ENVELOPE, record.payload], has_payload)
         return prepare(record.transform(events), record.table, self._tables[record.table], self._quarantine)

@@ -129,7 +129,7 @@ def disconnects(events: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordKind:
     """A kind of record: its payload's column in bronze, and its table."""
 
     payload: str
@@ -138,18 +138,18 @@ class Record:
 
 
 RECORDS = (
-    Record("trade", "trades", trades),
-    Record("book_change", "book_changes", book_changes),
-    Record("book_snapshot", "book_snapshots", book_snapshots),
-    Record("grouped_book_snapshot", "grouped_book_snapshots", grouped_book_snapshots),
-    Record("quote", "quotes", quotes),
-    Record("book_ticker", "book_tickers", book_tickers),
-    Record("derivative_ticker", "derivative_tickers", derivative_tickers),
-    Record("liquidation", "liquidations", liquidations),
-    Record("option_summary", "option_summaries", option_summaries),
-    Record("trade_bar", "trade_bars", trade_bars),
-    Record("error", "errors", errors),
-    Record("disconnect", "disconnects", disconnects),
+    RecordKind("trade", "trades", trades),
+    RecordKind("book_change", "book_changes", book_changes),
+    RecordKind("book_snapshot", "book_snapshots", book_snapshots),
+    RecordKind("grouped_book_snapshot", "grouped_book_snapshots", grouped_book_snapshots),
+    RecordKind("quote", "quotes", quotes),
+    RecordKind("book_ticker", "book_tickers", book_tickers),
+    RecordKind("derivative_ticker", "derivative_tickers", derivative_tickers),
+    RecordKind("liquidation", "liquidations", liquidations),
+    RecordKind("option_summary", "option_summaries", option_summaries),
+    RecordKind("trade_bar", "trade_bars", trade_bars),
+    RecordKind("error", "errors", errors),
+    RecordKind("disconnect", "disconnects", disconnects),
 )
 """Every kind of record that has a table."""
 

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 
-from bronze_pipeline.duplicates import values_there
-from bronze_pipeline.files import FileWriter, Folder, Written, keep_rows, read_file
-from bronze_pipeline.repeats import first_of_each
-from bronze_pipeline.schema import TIMESTAMP
+from bronze_pipeline.decoding.schema import TIMESTAMP
 from bronze_pipeline.silver.records import FAULTS
-from bronze_pipeline.tables import Table
+from bronze_pipeline.tables.batch_duplicates import first_of_each
+from bronze_pipeline.tables.files import FileWriter, Folder, Written, keep_rows, read_file
+from bronze_pipeline.tables.table_duplicates import values_there
+from bronze_pipeline.tables.tables import Table
 
 QUARANTINE = pa.schema(
     [
@@ -49,7 +49,7 @@ SAME_TIME = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class UncommittedFiles:
     """Files that tasks wrote and no commit has yet."""
 
     rows: Sequence[Written]
@@ -65,7 +65,7 @@ class Stored:
     files: list[Written] = field(default_factory=list)
 
 
-def prepare(frame: DataFrame, name: str, table: Table, quarantine: Table) -> Prepared:
+def prepare(frame: DataFrame, name: str, table: Table, quarantine: Table) -> UncommittedFiles:
     """Write typed rows, and their faults, to files."""
     task = WriteRows(name, table.staging, table.schema, quarantine.staging)
     found = frame.mapInArrow(task, RESULT_SCHEMA).collect()
@@ -73,7 +73,7 @@ def prepare(frame: DataFrame, name: str, table: Table, quarantine: Table) -> Pre
         kind: [Written.from_json(row["file"]) for row in found if row["name"] == kind]
         for kind in (ROWS, FAULTY)
     }
-    return Prepared(files[ROWS], files[FAULTY])
+    return UncommittedFiles(files[ROWS], files[FAULTY])
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bronze_pipeline.files import FileWriter, read_file
-from bronze_pipeline.lake import Lake
-from bronze_pipeline.tables import DeltaTable
+from bronze_pipeline.tables.files import FileWriter, read_file
+from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.tables import DeltaTable
 
 ROW = "row"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bronze_pipeline.sources.base import Bus
-from bronze_pipeline.sources.kafka import KafkaBus
-from bronze_pipeline.sources.kinesis import KinesisBus
-from bronze_pipeline.sources.nats import NatsBus
-from bronze_pipeline.sources.redis import RedisBus
-from bronze_pipeline.sources.sqs import SqsBus
+from bronze_pipeline.sources.kafka.bus import KafkaBus
+from bronze_pipeline.sources.kinesis.bus import KinesisBus
+from bronze_pipeline.sources.nats.bus import NatsBus
+from bronze_pipeline.sources.redis.bus import RedisBus
+from bronze_pipeline.sources.sqs.bus import SqsBus
 
 BUSES: tuple[Bus, ...] = (NatsBus(), KafkaBus(), KinesisBus(), RedisBus(), SqsBus())
 BUS_BY_SCHEME: dict[str, Bus] = {scheme: bus for bus in BUSES for scheme in bus.schemes}

@@ -35,7 +35,7 @@ class Carried(InputPartition):
 
 
 @dataclass(frozen=True)
-class Access:
+class AwsAccess:
     """How to reach a service. Credentials are found where the AWS tools find them."""
 
     region: str | None
@@ -44,7 +44,7 @@ class Access:
     tls_ca_file: str | None
 
     @classmethod
-    def of(cls, options: SourceOptions) -> Access:
+    def of(cls, options: SourceOptions) -> AwsAccess:
         return cls(
             options.text("region"),
             options.text("profile"),
@@ -54,7 +54,7 @@ class Access:
 
 
 @contextmanager
-def service(name: str, access: Access, calls_at_once: int = 1) -> Iterator[Any]:
+def service(name: str, access: AwsAccess, calls_at_once: int = 1) -> Iterator[Any]:
     """Yield a client of a service; close it on leaving."""
     import boto3  # noqa: PLC0415 - only where AWS is used
     from botocore.config import Config  # noqa: PLC0415

@@ -39,7 +39,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.schema import ARRIVED
+from bronze_pipeline.decoding.schema import ARRIVED
 
 ROWS_IN_BATCH = 10_000
 BYTES_IN_BATCH = 8 << 20

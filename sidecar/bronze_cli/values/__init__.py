@@ -2,9 +2,9 @@
 
 from bronze_cli.values.addresses import (
     UNIX,
-    Address,
     Broker,
     Host,
+    ListenAddress,
     SocketMode,
     Url,
     host_port_fault,
@@ -25,13 +25,13 @@ from bronze_cli.values.scalars import (
 
 __all__ = [
     "UNIX",
-    "Address",
     "Broker",
     "Choice",
     "File",
     "Host",
     "Integer",
     "ListOf",
+    "ListenAddress",
     "Number",
     "Scalar",
     "Secret",

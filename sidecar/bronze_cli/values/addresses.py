@@ -41,7 +41,7 @@ class Url(Scalar):
 
 
 @dataclass(frozen=True)
-class Address(Scalar):
+class ListenAddress(Scalar):
     """Where to listen: host:port, or a unix socket."""
 
     unix: bool

@@ -62,7 +62,7 @@ def help_text() -> str:
     """Describe the command."""
     lines = []
     for each in OPTIONS:
-        lines.append(f"  {each.flag}{' ' if each.kind.metavar else ''}{each.kind.metavar}")
+        lines.append(f"  {each.flag}{' ' if each.value_type.metavar else ''}{each.value_type.metavar}")
         notes = "required" if each.required else f"default {each.default}" if each.default else ""
         lines += textwrap.wrap(
             f"{each.doc}{f' [{notes}]' if notes else ''}",
@@ -83,13 +83,13 @@ def read_command_line(arguments: Sequence[str]) -> tuple[str, SendOptions, dict[
     problems = list(given.problems)
     values: dict[str, Any] = {}
     for path, (where, raw) in given.values.items():
-        value = NAMES.by_path[path].kind.parse(raw) if raw is not None else []
+        value = NAMES.by_path[path].value_type.parse(raw) if raw is not None else []
         if isinstance(value, list):
             problems += [Problem(where, fault.what, fault.remedy) for fault in value]
         else:
             values[NAMES.by_path[path].attribute] = value
     problems += [
-        Problem(each.flag, "is missing.", f"Write {each.flag}={each.kind.metavar}.")
+        Problem(each.flag, "is missing.", f"Write {each.flag}={each.value_type.metavar}.")
         for each in OPTIONS
         if each.required and each.path not in given.values
     ]

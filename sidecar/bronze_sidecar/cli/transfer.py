@@ -16,7 +16,7 @@ from typing import Any, cast, get_args
 
 from bronze_cli.options import option
 from bronze_cli.progress import Progress
-from bronze_cli.values import Address, Choice, File, Number, Switch, Text
+from bronze_cli.values import Choice, File, ListenAddress, Number, Switch, Text
 from bronze_client import Failure, Publisher, PublishError, Stats, connect
 from bronze_client.options import Origin
 
@@ -38,7 +38,7 @@ MOMENT_SECONDS = 2.0
 class SendOptions:
     """What the command line may say."""
 
-    to: str = option(Address(unix=True), "The sidecar: host:port or unix:///path.", required=True)
+    to: str = option(ListenAddress(unix=True), "The sidecar: host:port or unix:///path.", required=True)
     source: str = option(Text(), "The producing program, as name/version.", default="bronze-sidecar-send")
     origin: str = option(
         Choice(*get_args(Origin)), "How the messages came to the producer.", default="replay"

@@ -10,7 +10,17 @@ from typing import Any
 from bronze_cli.given import Given, Names, from_environment, from_flags
 from bronze_cli.options import Option, Raw, option, options_of
 from bronze_cli.problems import ConfigError, Fault, Problem
-from bronze_cli.values import Address, Choice, File, Integer, ListOf, Number, SocketMode, Switch, is_loopback
+from bronze_cli.values import (
+    Choice,
+    File,
+    Integer,
+    ListenAddress,
+    ListOf,
+    Number,
+    SocketMode,
+    Switch,
+    is_loopback,
+)
 
 from bronze_sidecar.configuration.file import from_file
 from bronze_sidecar.routing.route import trial_faults
@@ -28,12 +38,12 @@ class Config:
 
     config: Path | None = option(File(), "YAML file with options.", in_file=False)
     listen: tuple[str, ...] = option(
-        ListOf(Address(unix=True)),
+        ListOf(ListenAddress(unix=True)),
         "Where producers connect: host:port or unix:///path; may be given several times.",
         default=("127.0.0.1:50051",),
     )
     admin_listen: str = option(
-        Address(unix=False),
+        ListenAddress(unix=False),
         "Where health, readiness and metrics are served over HTTP.",
         default="127.0.0.1:9464",
     )
@@ -141,12 +151,12 @@ def _values(given: Mapping[str, tuple[str, Raw | None]], problems: list[Problem]
     for path, (where, raw) in given.items():
         if raw is None:
             continue
-        kind = NAMES.by_path[path].kind
-        value = kind.parse(raw)
+        value_type = NAMES.by_path[path].value_type
+        value = value_type.parse(raw)
         if not isinstance(value, list):
             values[path] = value
         # A header may well hold an e-mail address, all else an address with a user and password.
-        elif _may_hold_credentials(raw, "://" if isinstance(kind, Headers) else ":"):
+        elif _may_hold_credentials(raw, "://" if isinstance(value_type, Headers) else ":"):
             problems += [
                 Problem(where, "is wrong, and not shown: it may hold credentials.", f.remedy) for f in value
             ]

@@ -24,7 +24,7 @@ def help_text(width: int = 100) -> str:
     for _, title, options in groups():
         lines.append(f"\n{title}:")
         for each in options:
-            head = each.flag if each.is_switch else f"{each.flag} {each.kind.metavar}"
+            head = each.flag if each.is_switch else f"{each.flag} {each.value_type.metavar}"
             lines.append(f"  {head}")
             lines += textwrap.wrap(
                 _sentence(each),
@@ -48,7 +48,7 @@ def _sentence(each: Option[Any]) -> str:
 
 
 def _default(each: Option[Any]) -> str:
-    return "" if each.default is None else each.kind.show(each.default)
+    return "" if each.default is None else each.value_type.show(each.default)
 
 
 def option_tables() -> str:
@@ -74,7 +74,7 @@ def _code(text: str, *, bold: bool = False) -> str:
 
 
 def _markdown(each: Option[Any]) -> str:
-    choices = getattr(each.kind, "words", ())
+    choices = getattr(each.value_type, "words", ())
     doc = each.doc.replace("|", "\\|")
     if choices:
         doc += f" One of {', '.join(f'`{word}`' for word in choices)}."
@@ -109,7 +109,7 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _properties(each: Option[Any]) -> dict[str, Any]:
-    schema = each.kind.json_schema() | {"description": each.doc}
+    schema = each.value_type.json_schema() | {"description": each.doc}
     if each.default is not None and not each.secret:
         schema["default"] = _plain(each)
     properties = {each.name: schema}
@@ -124,4 +124,6 @@ def _properties(each: Option[Any]) -> dict[str, Any]:
 def _plain(each: Option[Any]) -> Any:
     if isinstance(each.default, tuple):
         return list(each.default)
-    return each.default if isinstance(each.default, bool | int | float) else each.kind.show(each.default)
+    return (
+        each.default if isinstance(each.default, bool | int | float) else each.value_type.show(each.default)
+    )

@@ -23,7 +23,7 @@ WARNING_INTERVAL_SECONDS = 10.0
 IDLE_PING_SECONDS = 5.0
 
 
-class Ticket(Protocol):
+class OutcomeListener(Protocol):
     """Whoever waits for records of one batch."""
 
     def stored(self, count: int) -> None:
@@ -37,30 +37,30 @@ class Ticket(Protocol):
 class Chunk:
     """Records of one ticket, in order."""
 
-    ticket: Ticket
+    ticket: OutcomeListener
     records: list[Record]
     bytes: int
     since: float
 
 
 @dataclass(slots=True)
-class Batch:
+class WriteBatch:
     """What one write carries: records, and whose they are."""
 
     records: list[Record] = field(default_factory=list)
-    parts: list[tuple[Ticket, int]] = field(default_factory=list)
+    parts: list[tuple[OutcomeListener, int]] = field(default_factory=list)
     bytes: int = 0
     since: float = 0.0
     attempts: int = 0
 
-    def add(self, ticket: Ticket, records: Sequence[Record], size: int, since: float) -> None:
+    def add(self, ticket: OutcomeListener, records: Sequence[Record], size: int, since: float) -> None:
         if not self.records:
             self.since = since
         self.records += records
         self.parts.append((ticket, len(records)))
         self.bytes += size
 
-    def tickets(self) -> list[Ticket]:
+    def tickets(self) -> list[OutcomeListener]:
         """Return the ticket of each record."""
         return [ticket for ticket, count in self.parts for _ in range(count)]
 
@@ -69,7 +69,7 @@ class Batch:
 class Blocked:
     """A key whose first record is being tried again; later ones wait behind it."""
 
-    waiting: deque[tuple[Ticket, Record]]
+    waiting: deque[tuple[OutcomeListener, Record]]
     attempts: int
     ready_at: float
     since: float
@@ -109,7 +109,7 @@ class Lane:
         self._queue: deque[Chunk] = deque()
         self._queued = 0
         self._blocked: dict[tuple[str, str], Blocked] = {}
-        self._in_flight: Batch | None = None
+        self._in_flight: WriteBatch | None = None
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -129,7 +129,7 @@ class Lane:
         """Return when the lane is below its bounds."""
         await self._room.wait()
 
-    def put(self, ticket: Ticket, records: list[Record], size: int) -> None:
+    def put(self, ticket: OutcomeListener, records: list[Record], size: int) -> None:
         """Take records; the ticket hears of each of them once."""
         self._queue.append(Chunk(ticket, records, size, time.monotonic()))
         self._queued += len(records)
@@ -184,7 +184,7 @@ class Lane:
         if not self._retry_limit:
             return
         if self._in_flight is None and self._queue:
-            batch = Batch()
+            batch = WriteBatch()
             self._take_queued(batch, self.backend.max_batch_size, self._max_bytes)
             self._in_flight = batch
         if self._in_flight:
@@ -219,7 +219,7 @@ class Lane:
             await self._write(sink, batch)
             self._in_flight = None
 
-    async def _write(self, sink: Sink, batch: Batch) -> None:
+    async def _write(self, sink: Sink, batch: WriteBatch) -> None:
         """Write a batch until it is settled; what cannot be stored yet goes back to wait."""
         while True:
             started = time.monotonic()
@@ -242,7 +242,7 @@ class Lane:
             self._settle(batch, failures, time.monotonic() - started)
             return
 
-    def _again(self, batch: Batch) -> None:
+    def _again(self, batch: WriteBatch) -> None:
         """Count a write that stored nothing; give its records up if that was the last."""
         batch.attempts += 1
         self.metrics.retried.inc(len(batch.records))
@@ -254,7 +254,7 @@ class Lane:
             batch.records, batch.parts, batch.bytes = [], [], 0
             self._in_flight = None
 
-    def _settle(self, batch: Batch, failures: Sequence[Failed], seconds: float) -> None:
+    def _settle(self, batch: WriteBatch, failures: Sequence[Failed], seconds: float) -> None:
         self.metrics.wrote(len(batch.records) - len(failures), batch.bytes, seconds)
         if failures:
             self._settle_partly(batch, dict(failures))
@@ -265,9 +265,9 @@ class Lane:
         if self._blocked:
             self._unblock(batch)
 
-    def _settle_partly(self, batch: Batch, errors: dict[int, DeliveryError]) -> None:
-        not_tried = Batch(since=batch.since)
-        again: dict[tuple[str, str], list[tuple[Ticket, Record]]] = {}
+    def _settle_partly(self, batch: WriteBatch, errors: dict[int, DeliveryError]) -> None:
+        not_tried = WriteBatch(since=batch.since)
+        again: dict[tuple[str, str], list[tuple[OutcomeListener, Record]]] = {}
         reasons: dict[tuple[str, str], DeliveryError] = {}
         for index, (ticket, record) in enumerate(zip(batch.tickets(), batch.records, strict=True)):
             order = record.address.order
@@ -290,7 +290,11 @@ class Lane:
             self._put_back(not_tried)
 
     def _block(
-        self, order: tuple[str, str], records: list[tuple[Ticket, Record]], error: DeliveryError, since: float
+        self,
+        order: tuple[str, str],
+        records: list[tuple[OutcomeListener, Record]],
+        error: DeliveryError,
+        since: float,
     ) -> None:
         """Hold a key back behind its failed record."""
         blocked = self._blocked.setdefault(order, Blocked(deque(), 0, 0.0, since))
@@ -308,14 +312,14 @@ class Lane:
             blocked.attempts, blocked.ready_at = 0, 0.0
         blocked.waiting.extendleft(reversed(records))
 
-    def _unblock(self, batch: Batch) -> None:
+    def _unblock(self, batch: WriteBatch) -> None:
         """Free the held-back keys whose records are all settled; let those go on that made progress."""
         held = {record.address.order for record in batch.records} & self._blocked.keys()
         for order in held:
             if not self._blocked[order].waiting:
                 del self._blocked[order]
 
-    def _put_back(self, batch: Batch) -> None:
+    def _put_back(self, batch: WriteBatch) -> None:
         """Return untried records to the front of the queue."""
         start = 0
         chunks = []
@@ -329,7 +333,7 @@ class Lane:
         self._queued += len(batch.records)
         self._arrived.set()
 
-    def _give_up(self, ticket: Ticket, record: Record, reason: str) -> None:
+    def _give_up(self, ticket: OutcomeListener, record: Record, reason: str) -> None:
         self.metrics.failed.inc()
         ticket.failed(record, self.name, reason)
 
@@ -341,12 +345,12 @@ class Lane:
 
     # -- forming batches
 
-    async def _next_batch(self, sink: Sink) -> Batch:
+    async def _next_batch(self, sink: Sink) -> WriteBatch:
         """Wait for records, a little longer for more of them, and take what one write may carry."""
         most = min(self.backend.max_batch_size, sink.limits.records)
         while True:
             await self._wait_for_records(sink, most)
-            batch = Batch()
+            batch = WriteBatch()
             self._take_ready(batch, most, sink.limits.bytes)
             self._take_queued(batch, most, sink.limits.bytes)
             if batch.records:
@@ -380,7 +384,7 @@ class Lane:
         finally:
             timer.cancel()
 
-    def _take_ready(self, batch: Batch, most: int, most_bytes: int) -> None:
+    def _take_ready(self, batch: WriteBatch, most: int, most_bytes: int) -> None:
         """Take the records of held-back keys whose wait is over."""
         if not self._blocked:
             return
@@ -396,7 +400,7 @@ class Lane:
                 blocked.waiting.popleft()
                 batch.add(ticket, [record], size, blocked.since)
 
-    def _take_queued(self, batch: Batch, most: int, most_bytes: int) -> None:
+    def _take_queued(self, batch: WriteBatch, most: int, most_bytes: int) -> None:
         while self._queue:
             chunk = self._queue[0]
             if self._blocked and any(record.address.order in self._blocked for record in chunk.records):
@@ -429,7 +433,7 @@ class Lane:
                 blocked.waiting.append((chunk.ticket, record))
         return Chunk(chunk.ticket, free, size, chunk.since)
 
-    def _take_part(self, batch: Batch, chunk: Chunk, free: int, most_bytes: int) -> None:
+    def _take_part(self, batch: WriteBatch, chunk: Chunk, free: int, most_bytes: int) -> None:
         """Take the beginning of a chunk; a single record always goes, and the sink judges its size."""
         records = chunk.records[:free]
         sizes = [len(record.event.envelope) for record in records]

@@ -24,7 +24,7 @@ from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.ingest.intake import Contents, Intake
-from bronze_sidecar.ingest.session import Session, Sessions
+from bronze_sidecar.ingest.session import ProducerSession, ProducerSessions
 from bronze_sidecar.mapping.mapper import StreamContext
 from bronze_sidecar.telemetry.metrics import Metrics
 
@@ -34,7 +34,7 @@ PRODUCER_ID_LIMIT = 128
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-class Refused(Exception):  # noqa: N818 - named for what became of the call
+class CallRefused(Exception):  # noqa: N818 - named for what became of the call
     """Ends a call with a status."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
@@ -42,11 +42,11 @@ class Refused(Exception):  # noqa: N818 - named for what became of the call
         self.code = code
 
 
-def invalid(details: str) -> Refused:
-    return Refused(grpc.StatusCode.INVALID_ARGUMENT, details)
+def invalid(details: str) -> CallRefused:
+    return CallRefused(grpc.StatusCode.INVALID_ARGUMENT, details)
 
 
-class Service:
+class SidecarService:
     """Takes batches from producers and answers when they are done."""
 
     def __init__(self, config: Config, lanes: Sequence[Lane], metrics: Metrics) -> None:
@@ -54,7 +54,7 @@ class Service:
         self._metrics = metrics
         self._max_event_bytes = config.max_event_bytes
         self._credits = Credits(events=config.max_queue_events, bytes=config.max_queue_bytes)
-        self._sessions = Sessions()
+        self._sessions = ProducerSessions()
         self._draining = asyncio.Event()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -78,7 +78,7 @@ class Service:
         async def answer(request: bytes, context: Context) -> bytes | None:
             try:
                 return await behaviour(request, context)
-            except Refused as refusal:
+            except CallRefused as refusal:
                 await context.abort(refusal.code, str(refusal))
 
         return answer
@@ -88,7 +88,7 @@ class Service:
     async def publish_batch(self, request: bytes, context: Context) -> bytes:  # noqa: ARG002
         """Publish one batch; answer when it is done."""
         if self._draining.is_set():
-            raise Refused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
+            raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
         try:
             message = PublishBatchRequest.FromString(request)
         except DecodeError as error:
@@ -96,7 +96,7 @@ class Service:
         intake = self._intake(message.context)
         contents = contents_of(message.batch)
         if not all(lane.has_room for lane in self._lanes):
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"no room for more events: {self._full_lanes()}"
             )
         done = asyncio.Event()
@@ -126,7 +126,7 @@ class Service:
     async def publish(self, _: object, context: Context) -> None:
         """Serve one stream until its producer ends it, it is lost, or the sidecar stops."""
         if self._draining.is_set():
-            raise Refused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
+            raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
         session, intake, known, key = await self._open(context)
         taken_over = asyncio.Event()
         session.take_over = taken_over.set
@@ -138,7 +138,7 @@ class Service:
         try:
             await asyncio.wait({reader, writer, *ends}, return_when=asyncio.FIRST_COMPLETED)
             if taken_over.is_set():
-                raise Refused(
+                raise CallRefused(
                     grpc.StatusCode.ABORTED, "the producer has resumed the stream on another connection"
                 )
             if reader.done():
@@ -151,7 +151,7 @@ class Service:
             session.changed.set()
             await writer
             if self._draining.is_set():
-                raise Refused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
+                raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
             # A call that was cut off can look like one whose producer has no more.
             if not context.cancelled():
                 self._sessions.drop(*key)
@@ -165,7 +165,7 @@ class Service:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _open(self, context: Context) -> tuple[Session, Intake, int, tuple[str, str]]:
+    async def _open(self, context: Context) -> tuple[ProducerSession, Intake, int, tuple[str, str]]:
         """Read the opening request; answer with where to go on."""
         request = await read(context)
         if request is None:
@@ -180,7 +180,7 @@ class Service:
         key = producer_id, message.open.context.stream_id
         session = self._sessions.resume(*key)
         if session is None or known > session.acknowledged:
-            session = Session(known)
+            session = ProducerSession(known)
             self._sessions.add(*key, session)
         elif session.take_over:
             session.take_over()
@@ -192,7 +192,7 @@ class Service:
         await context.write(PublishResponse(opened=opened).SerializeToString())
         return session, intake, opened.acknowledged_sequence, key
 
-    async def _read(self, session: Session, intake: Intake, context: Context) -> None:
+    async def _read(self, session: ProducerSession, intake: Intake, context: Context) -> None:
         """Take batches in until the producer has no more."""
         while True:
             request = await read(context)
@@ -203,7 +203,7 @@ class Service:
                 raise invalid("the stream is open already; every further request must be a batch")
             await self._take(session, intake, message.batch, request)
 
-    async def _take(self, session: Session, intake: Intake, batch: Batch, request: bytes) -> None:
+    async def _take(self, session: ProducerSession, intake: Intake, batch: Batch, request: bytes) -> None:
         # First, for whatever is checked must still hold when the batch is taken in.
         for lane in self._lanes:
             if not lane.has_room:
@@ -221,7 +221,7 @@ class Service:
         events = session.events_on_the_way + len(contents.messages)
         size = session.bytes_on_the_way + contents.size
         if events > self._credits.events or size > self._credits.bytes:
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{events} events and {size} bytes would be on the way; the credits are"
                 f" {self._credits.events} events and {self._credits.bytes} bytes",
@@ -229,7 +229,7 @@ class Service:
         session.take(intake, contents, request)
 
     async def _acknowledge(
-        self, session: Session, context: Context, known: int, ending: asyncio.Event
+        self, session: ProducerSession, context: Context, known: int, ending: asyncio.Event
     ) -> None:
         """Write an acknowledgement whenever there is news: one for all that is done by then.
 

@@ -19,7 +19,7 @@ MOST_FAILURES = 10_000
 FORGET_AFTER_SECONDS = 600.0
 
 
-class Session:
+class ProducerSession:
     """One run of a producer on one stream."""
 
     def __init__(self, acknowledged: int) -> None:
@@ -75,13 +75,13 @@ class Session:
         return self.acknowledged == self.accepted
 
 
-class Sessions:
+class ProducerSessions:
     """All sessions, by producer and stream."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, str], ProducerSession] = OrderedDict()
 
-    def resume(self, producer_id: str, stream_id: str) -> Session | None:
+    def resume(self, producer_id: str, stream_id: str) -> ProducerSession | None:
         """Return the session of a producer that comes back."""
         self._forget_old()
         session = self._sessions.get((producer_id, stream_id))
@@ -89,7 +89,7 @@ class Sessions:
             self._sessions.move_to_end((producer_id, stream_id))
         return session
 
-    def add(self, producer_id: str, stream_id: str, session: Session) -> None:
+    def add(self, producer_id: str, stream_id: str, session: ProducerSession) -> None:
         """Remember a new session."""
         self._sessions[producer_id, stream_id] = session
 

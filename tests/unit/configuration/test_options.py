@@ -361,7 +361,7 @@ def test_an_option_has_a_doc_string_that_is_a_sentence(option):
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
 def test_an_option_has_a_name_for_its_value_unless_it_is_a_switch(option):
-    assert bool(option.kind.metavar) is not option.is_switch
+    assert bool(option.value_type.metavar) is not option.is_switch
 
 
 @pytest.mark.parametrize("flag", FLAGS)

@@ -26,7 +26,7 @@ from bronze_client.schema import (
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent, Transient
-from bronze_sidecar.ingest.server import Service
+from bronze_sidecar.ingest.server import SidecarService
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed
 from bronze_sidecar.telemetry.metrics import Metrics
@@ -111,7 +111,9 @@ class Stream:
 class Running:
     """A service with its lanes, and connections to it."""
 
-    def __init__(self, service: Service, channel: grpc.aio.Channel, lanes: list[Lane], address: str) -> None:
+    def __init__(
+        self, service: SidecarService, channel: grpc.aio.Channel, lanes: list[Lane], address: str
+    ) -> None:
         self.service = service
         self.channel = channel
         self.lanes = lanes
@@ -134,7 +136,7 @@ async def serving(
     config = config or Config(retry_backoff_ms=1, retry_backoff_max_ms=2)
     metrics = Metrics()
     lanes = [Lane(backend, config, metrics.lane(backend.name)) for backend in backends]
-    service = Service(config, lanes, metrics)
+    service = SidecarService(config, lanes, metrics)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((service.handler(),))
     address = f"unix://{tmp_path / 's'}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from bronze_client.schema import Batch, Failure, Outcome
 from bronze_sidecar.ingest.intake import Contents, Ticket
-from bronze_sidecar.ingest.session import Session, Sessions
+from bronze_sidecar.ingest.session import ProducerSession, ProducerSessions
 
 
-def finish(session: Session, sequence: int, *, failures: int = 0) -> None:
+def finish(session: ProducerSession, sequence: int, *, failures: int = 0) -> None:
     """Let a batch with one event, and so many failures, be done."""
     contents = Contents(Batch(sequence=sequence, json=[b"{}"]))
     session.accepted = max(session.accepted, sequence)
@@ -21,7 +21,7 @@ def finish(session: Session, sequence: int, *, failures: int = 0) -> None:
 
 
 def test_only_an_unbroken_run_of_batches_is_acknowledged() -> None:
-    session = Session(0)
+    session = ProducerSession(0)
     session.accepted = 3
     finish(session, 2)
     finish(session, 3)
@@ -36,7 +36,7 @@ def test_only_an_unbroken_run_of_batches_is_acknowledged() -> None:
 
 def test_outcomes_are_kept_for_a_bounded_number_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_OUTCOMES", 10)
-    session = Session(0)
+    session = ProducerSession(0)
     for sequence in range(1, 101):
         finish(session, sequence)
     assert session.acknowledged == 100
@@ -45,7 +45,7 @@ def test_outcomes_are_kept_for_a_bounded_number_of_batches(monkeypatch: pytest.M
 
 def test_failures_are_kept_for_a_bounded_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_FAILURES", 25)
-    session = Session(0)
+    session = ProducerSession(0)
     for sequence in range(1, 11):
         finish(session, sequence, failures=10)
     assert len(session.outcome_since(0).failures) == 20
@@ -54,8 +54,8 @@ def test_failures_are_kept_for_a_bounded_number_of_events(monkeypatch: pytest.Mo
 
 
 def test_a_session_without_a_producer_is_forgotten_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = Sessions()
-    kept, waiting, gone = Session(0), Session(0), Session(0)
+    sessions = ProducerSessions()
+    kept, waiting, gone = ProducerSession(0), ProducerSession(0), ProducerSession(0)
     kept.take_over = lambda: None
     waiting.accepted = 1
     for name, session in (("kept", kept), ("waiting", waiting), ("gone", gone)):
@@ -69,8 +69,8 @@ def test_a_session_without_a_producer_is_forgotten_after_a_time(monkeypatch: pyt
 
 def test_the_oldest_of_too_many_sessions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_SESSIONS", 3)
-    sessions = Sessions()
+    sessions = ProducerSessions()
     for number in range(6):
-        sessions.add(str(number), "s", Session(0))
+        sessions.add(str(number), "s", ProducerSession(0))
     assert sessions.resume("5", "s") is not None
     assert [number for number in range(6) if sessions.resume(str(number), "s")] == [3, 4, 5]

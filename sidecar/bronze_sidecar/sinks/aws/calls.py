@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from typing import NamedTuple
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent
-from bronze_sidecar.sinks.aws.service import Denied, Missing, Refused
+from bronze_sidecar.sinks.aws.service import Denied, InvalidCall, Missing
 from bronze_sidecar.sinks.base import Failed
 
 
@@ -19,7 +19,7 @@ class CallLimits(NamedTuple):
     bytes: int
 
 
-class Queue:
+class OrderedQueue:
     """Records of one order, by their places in the batch."""
 
     __slots__ = ("busy", "held", "next", "places")
@@ -39,7 +39,7 @@ class Call:
 
     __slots__ = ("destination", "places", "queues")
 
-    def __init__(self, destination: str, queues: list[Queue], places: list[int]) -> None:
+    def __init__(self, destination: str, queues: list[OrderedQueue], places: list[int]) -> None:
         self.destination = destination
         self.queues = queues
         self.places = places
@@ -49,7 +49,7 @@ Send = Callable[[Call], Awaitable[Mapping[int, DeliveryError]]]
 """Makes a call; returns the errors of records that were not stored, by their index in the call."""
 
 
-class Plan:
+class CallPlan:
     """What is still to be sent of a batch.
 
     A call takes the first record of each order, or the first few if `run` allows it, and an order takes
@@ -72,14 +72,14 @@ class Plan:
         self._run = run
         self._halves: list[Call] = []
         self._stopped = False
-        queues: dict[tuple[str, Hashable], Queue] = {}
-        self._idle: dict[str, deque[Queue]] = {}
+        queues: dict[tuple[str, Hashable], OrderedQueue] = {}
+        self._idle: dict[str, deque[OrderedQueue]] = {}
         for place, order in enumerate(orders):
             if errors and place in errors:
                 continue
             queue = queues.get(order)
             if queue is None:
-                queue = queues[order] = Queue()
+                queue = queues[order] = OrderedQueue()
                 self._idle.setdefault(order[0], deque()).append(queue)
             queue.places.append(place)
         self._queues = queues.values()
@@ -97,10 +97,10 @@ class Plan:
                 return self._fill(destination, idle)
         return None
 
-    def _fill(self, destination: str, idle: deque[Queue]) -> Call:
+    def _fill(self, destination: str, idle: deque[OrderedQueue]) -> Call:
         sizes, run = self._sizes, self._run
         most, room = self._limits
-        queues: list[Queue] = []
+        queues: list[OrderedQueue] = []
         places: list[int] = []
         while idle:
             queue = idle[0]
@@ -135,7 +135,7 @@ class Plan:
 
     def fail(self, call: Call, error: DeliveryError) -> None:
         """Take note that a whole call failed."""
-        if isinstance(error, Refused) and len(call.places) > 1:
+        if isinstance(error, InvalidCall) and len(call.places) > 1:
             self._halve(call)
             return
         self.settle(call, dict.fromkeys(range(len(call.places)), error))
@@ -144,7 +144,7 @@ class Plan:
             for queue in self._idle[call.destination]:
                 self.errors.update(dict.fromkeys(queue.places[queue.next :], error))
             self._idle[call.destination].clear()
-        elif not isinstance(error, Refused):
+        elif not isinstance(error, InvalidCall):
             self._stopped = True
 
     def _halve(self, call: Call) -> None:
@@ -172,7 +172,7 @@ def _raise_if_none_is_permanent(errors: Iterable[DeliveryError]) -> None:
         raise next((error for error in tried if isinstance(error, Disconnected)), tried[0])
 
 
-async def carry_out(plan: Plan, send: Send, most_calls: int) -> Sequence[Failed]:
+async def carry_out(plan: CallPlan, send: Send, most_calls: int) -> Sequence[Failed]:
     """Make the calls of a plan, as many at a time as are allowed; return what was not stored."""
     under_way = 0
 

@@ -80,7 +80,7 @@ class Denied(Transient):
     """The credentials are good, but do not allow the call."""
 
 
-class Refused(Permanent):
+class InvalidCall(Permanent):
     """The service will never take the call as it is."""
 
 
@@ -112,7 +112,7 @@ class Question(NamedTuple):
     """Names what it asks for."""
 
 
-class Service:
+class AwsService:
     """A client of one AWS service. Its calls raise only what lanes understand."""
 
     def __init__(self, client: AioBaseClient, options: AwsOptions) -> None:
@@ -180,7 +180,7 @@ class Service:
             return Denied(text)
         if code in MISSING_CODES:
             return Missing(text)
-        return Refused(text) if code in REFUSAL_CODES else Transient(text)
+        return InvalidCall(text) if code in REFUSAL_CODES else Transient(text)
 
     def _credential_options(self) -> str:
         prefix = f"--{self._options.name}"
@@ -207,7 +207,7 @@ def error_code(response: Any) -> str:
 
 
 @asynccontextmanager
-async def open_service(options: AwsOptions, writing: str, most_calls: int) -> AsyncIterator[Service]:
+async def open_service(options: AwsOptions, writing: str, most_calls: int) -> AsyncIterator[AwsService]:
     """Make a client, close it in the end. `writing` is the operation whose bodies are given to `send`."""
     config = AioConfig(
         connect_timeout=CONNECT_SECONDS,
@@ -237,7 +237,7 @@ async def open_service(options: AwsOptions, writing: str, most_calls: int) -> As
         except (BotoCoreError, ValueError, OSError) as error:
             raise Permanent(f"the AWS client cannot be made: {error}") from error
         client.meta.events.register(f"before-call.{options.name}.{writing}", _put_body)
-        yield Service(client, options)
+        yield AwsService(client, options)
 
 
 def _put_body(params: dict[str, Any], **_: Any) -> None:

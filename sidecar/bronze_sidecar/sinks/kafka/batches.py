@@ -105,7 +105,7 @@ class Parcel:
         return self._data
 
 
-class Prepared(NamedTuple):
+class RecordHead(NamedTuple):
     """What all records of an address have in common."""
 
     key: bytes
@@ -113,11 +113,11 @@ class Prepared(NamedTuple):
     headers: tuple[Header, ...]
 
 
-def prepare(address: Address) -> Prepared:
+def prepare(address: Address) -> RecordHead:
     key = address.key.encode()
     headers = tuple((name, value.encode()) for name, value in address.headers)
     # As the Java client does, so that all producers agree on the partition of a key.
-    address.prepared = Prepared(key, murmur2(key) & 0x7FFF_FFFF, headers)
+    address.prepared = RecordHead(key, murmur2(key) & 0x7FFF_FFFF, headers)
     return address.prepared  # type: ignore[no-any-return] # it belongs to the sink
 
 

@@ -27,7 +27,7 @@ logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
 
 @contextlib.asynccontextmanager
-async def connect(options: Kafka) -> AsyncIterator[Connection]:
+async def connect(options: Kafka) -> AsyncIterator[KafkaConnection]:
     """Connect, log in and learn which brokers there are; close on leaving."""
     security = _security(options)
     reached = await _greet_one(options, security)
@@ -37,7 +37,7 @@ async def connect(options: Kafka) -> AsyncIterator[Connection]:
         request_timeout_ms=int(ANSWER_SECONDS * 1000),
         **security,
     )
-    connection = Connection(client)
+    connection = KafkaConnection(client)
     try:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -49,7 +49,7 @@ async def connect(options: Kafka) -> AsyncIterator[Connection]:
         await connection.close()
 
 
-class Connection:
+class KafkaConnection:
     """The library's client, which keeps a connection to each broker."""
 
     def __init__(self, client: Any) -> None:

@@ -32,7 +32,7 @@ from bronze_sidecar.sinks.kafka.answers import (
     by_failure,
 )
 from bronze_sidecar.sinks.kafka.batches import Packer, Parcel, Partition, Producer
-from bronze_sidecar.sinks.kafka.connection import Connection
+from bronze_sidecar.sinks.kafka.connection import KafkaConnection
 from bronze_sidecar.sinks.kafka.options import ACKS
 from bronze_sidecar.sinks.kafka.registry import Registry
 from bronze_sidecar.sinks.kafka.topics import PATIENCE_SECONDS, RETRY_SECONDS, Topics
@@ -68,7 +68,7 @@ async def open_kafka(options: Kafka, route: Route) -> AsyncIterator[KafkaSink]:
         )
 
 
-async def _begin(connection: Connection) -> Producer:
+async def _begin(connection: KafkaConnection) -> Producer:
     """Ask for a name under which the broker tells repeated batches from new ones."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TIMEOUT)
     until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
@@ -96,7 +96,7 @@ class KafkaSink:
     forgets_ids_after: float | None = None
 
     def __init__(
-        self, connection: Connection, topics: Topics, packer: Packer, acks: int, producer: Producer
+        self, connection: KafkaConnection, topics: Topics, packer: Packer, acks: int, producer: Producer
     ) -> None:
         self._connection = connection
         self._topics = topics

@@ -11,7 +11,7 @@ from aiokafka import errors
 from bronze_sidecar.errors import DeliveryError
 from bronze_sidecar.sinks.kafka.answers import NO_TOPIC, by_code
 from bronze_sidecar.sinks.kafka.batches import Topic
-from bronze_sidecar.sinks.kafka.connection import Connection
+from bronze_sidecar.sinks.kafka.connection import KafkaConnection
 from bronze_sidecar.sinks.kafka.registry import Registry
 
 RETRY_SECONDS = 0.1
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 2.0
 class Topics:
     """The topics that records go to, as far as they are known."""
 
-    def __init__(self, connection: Connection, registry: Registry | None) -> None:
+    def __init__(self, connection: KafkaConnection, registry: Registry | None) -> None:
         self.known: dict[str, Topic] = {}
         self._connection = connection
         self._registry = registry

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from bronze_sidecar.envelope.wire import heads, map_entry
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 from bronze_sidecar.routing.rules import Address, Record
-from bronze_sidecar.sinks.aws.calls import Call, CallLimits, Plan, carry_out
-from bronze_sidecar.sinks.aws.service import Question, Service, open_service, plain_destinations
+from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
+from bronze_sidecar.sinks.aws.service import AwsService, Question, open_service, plain_destinations
 from bronze_sidecar.sinks.base import Failed, Limits
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def open_kinesis(options: Kinesis, route: Route) -> AsyncIterator[KinesisS
         yield KinesisSink(service, options, questions[0])
 
 
-class Start:
+class RecordParts:
     """What all records of an address have in common."""
 
     __slots__ = ("end", "order", "size")
@@ -63,7 +63,7 @@ class KinesisSink:
 
     forgets_ids_after: float | None = None
 
-    def __init__(self, service: Service, options: Kinesis, question: Question) -> None:
+    def __init__(self, service: AwsService, options: Kinesis, question: Question) -> None:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
         self._service = service
         self._question = question
@@ -88,7 +88,7 @@ class KinesisSink:
             for place, size in enumerate(sizes)
             if size > most
         }
-        plan = Plan([start.order for start in starts], sizes, errors, self._call_limits, self._run)
+        plan = CallPlan([start.order for start in starts], sizes, errors, self._call_limits, self._run)
 
         async def send(call: Call) -> Mapping[int, DeliveryError]:
             return await self._put(call.destination, [batch[place] for place in call.places])
@@ -113,6 +113,6 @@ class KinesisSink:
             if (code := entry.get("ErrorCode"))
         }
 
-    def _prepare(self, address: Address) -> Start:
-        start = address.prepared = Start(address, len(self._meta))
+    def _prepare(self, address: Address) -> RecordParts:
+        start = address.prepared = RecordParts(address, len(self._meta))
         return start

@@ -21,7 +21,7 @@ _UNSAFE_IN_VALUE = re.compile(r"[\x00-\x1f\x7f]")
 _UNSAFE_IN_NAME = re.compile(r"[^!-$&-9;-~]")
 
 
-class Window:
+class Confirmations:
     """The confirmations that one write waits for."""
 
     def __init__(self, number: int, batch: Sequence[Record], places: Iterable[int]) -> None:
@@ -66,7 +66,7 @@ class ConfirmingTransport(TcpTransport):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # the library's
         self.inbox = f"_INBOX.{secrets.token_hex(11)}"
-        self.window: Window | None = None
+        self.window: Confirmations | None = None
         self.is_encrypting = False
         """Whether TLS was begun; what goes wrong from then on has to do with it."""
         # A confirmation or an error is JSON in one line; a status such as 503 has headers and no payload.

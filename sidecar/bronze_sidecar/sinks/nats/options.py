@@ -58,7 +58,7 @@ def header_fault(name: str) -> str | None:
 SUBJECT = Target(noun="NATS subject", limit=SUBJECT_LIMIT, text_fault=subject_fault)
 
 
-class Server(Scalar):
+class NatsServer(Scalar):
     """A NATS server as host:port, nats:// or tls:// URL."""
 
     metavar = "URL"
@@ -104,7 +104,7 @@ class Nats(Backend):
     title = "NATS"
 
     servers: tuple[str, ...] = option(
-        ListOf(Server()), "Servers to connect to, as host:port, nats:// or tls:// URL.", required=True
+        ListOf(NatsServer()), "Servers to connect to, as host:port, nats:// or tls:// URL.", required=True
     )
     subject: Template = option(
         Destination(SUBJECT), "Subject for every event without another one.", required=True

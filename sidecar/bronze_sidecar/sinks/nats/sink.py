@@ -20,7 +20,7 @@ from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.routing.template import Template
 from bronze_sidecar.sinks.base import Failed, Limits
-from bronze_sidecar.sinks.nats.confirmations import ConfirmingTransport, Window, command, header_line
+from bronze_sidecar.sinks.nats.confirmations import Confirmations, ConfirmingTransport, command, header_line
 from bronze_sidecar.sinks.nats.options import Nats
 
 CONNECT_SECONDS = 5
@@ -37,7 +37,7 @@ PERMANENT_CODES = {
 @asynccontextmanager
 async def open_nats(options: Nats, route: Route) -> AsyncIterator[NatsSink]:
     """Connect, see that a stream takes our subjects, and close in the end."""
-    connection = Connection(options)
+    connection = NatsConnection(options)
     try:
         await connection.open()
         window = await _check_stream(options, connection.client) if options.jetstream else None
@@ -46,7 +46,7 @@ async def open_nats(options: Nats, route: Route) -> AsyncIterator[NatsSink]:
         await connection.close()
 
 
-class Connection:
+class NatsConnection:
     """A connection of the library, with what it reports asynchronously."""
 
     def __init__(self, options: Nats) -> None:
@@ -131,7 +131,7 @@ class NatsSink:
     limits = WRITE_LIMITS
 
     def __init__(
-        self, connection: Connection, route: Route, *, confirmed: bool, forgets_ids_after: float | None
+        self, connection: NatsConnection, route: Route, *, confirmed: bool, forgets_ids_after: float | None
     ) -> None:
         self.forgets_ids_after = forgets_ids_after
         self._connection = connection
@@ -165,7 +165,7 @@ class NatsSink:
         reply = f"{self._transport.inbox}.{self._windows}.".encode()
         commands, failures = self._commands(batch, reply)
         too_large = {failure.place for failure in failures}
-        window = Window(self._windows, batch, set(range(len(batch))) - too_large)
+        window = Confirmations(self._windows, batch, set(range(len(batch))) - too_large)
         if window.open:
             self._transport.window = window
             await self._send(commands)
@@ -200,7 +200,7 @@ class NatsSink:
         except (OSError, TimeoutError, RuntimeError) as error:
             raise Disconnected(f"sending failed: {error or type(error).__name__}") from error
 
-    async def _answers(self, window: Window) -> None:
+    async def _answers(self, window: Confirmations) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await window.finished.wait()

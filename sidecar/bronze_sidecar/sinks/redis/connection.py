@@ -13,7 +13,7 @@ from redis.asyncio.connection import Connection, SSLConnection, parse_url
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
-from bronze_sidecar.sinks.redis.link import ANSWER_SECONDS, Cluster, Link, Server, error_text, pack
+from bronze_sidecar.sinks.redis.link import ANSWER_SECONDS, Cluster, Link, SingleServer, error_text, pack
 
 if TYPE_CHECKING:
     from bronze_sidecar.sinks.redis.options import Redis
@@ -36,7 +36,7 @@ async def connect(options: Redis) -> AsyncIterator[tuple[Link, Connection]]:
         elif facts.get(b"role") in {b"replica", b"slave"}:
             raise Transient("the server is a replica, which takes no writes")
         else:
-            yield Server(connection), connection
+            yield SingleServer(connection), connection
     finally:
         await _close(connection)
 

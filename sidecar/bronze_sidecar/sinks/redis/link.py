@@ -35,7 +35,7 @@ def bulk(word: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
-class Command(NamedTuple):
+class PackedCommand(NamedTuple):
     """A command in the form in which it is sent, and a key that says which node it is for."""
 
     key: bytes
@@ -43,7 +43,7 @@ class Command(NamedTuple):
 
 
 ASKING = pack(b"ASKING")
-PING = Command(b"", pack(b"PING"))
+PING = PackedCommand(b"", pack(b"PING"))
 
 
 class Link(Protocol):
@@ -52,7 +52,7 @@ class Link(Protocol):
     one_node: bool
     """Whether a command may name keys of any slot."""
 
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    async def exchange(self, commands: Sequence[PackedCommand]) -> list[Any]:
         """Send the commands; return the answer to each, or the exception that stands for it."""
 
     async def ping(self) -> None:
@@ -131,7 +131,7 @@ def _expect_answers(answers: Sequence[Any]) -> None:
             raise error
 
 
-class Server:
+class SingleServer:
     """One server, through one connection."""
 
     one_node = True
@@ -139,7 +139,7 @@ class Server:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    async def exchange(self, commands: Sequence[PackedCommand]) -> list[Any]:
         # redis-py would connect anew by itself, and hide that answers were lost.
         if not self._connection.is_connected:
             return [Disconnected("the connection is closed")] * len(commands)
@@ -170,7 +170,7 @@ class Cluster:
             raise Disconnected(error_text(error)) from error
         self._must_look = False
 
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    async def exchange(self, commands: Sequence[PackedCommand]) -> list[Any]:
         if self._must_look:
             try:
                 await self.look()
@@ -198,13 +198,13 @@ class Cluster:
         _expect_answers([answer for each in answers for answer in each])
 
     async def _converse(
-        self, node: ClusterNode, commands: Sequence[Command], answers: list[Any], places: list[int]
+        self, node: ClusterNode, commands: Sequence[PackedCommand], answers: list[Any], places: list[int]
     ) -> None:
         heard = await self._ask(node, [commands[place].packed for place in places])
         for place, answer in zip(places, heard, strict=True):
             answers[place] = await self._follow(commands[place], answer)
 
-    async def _follow(self, command: Command, answer: Any) -> Any:
+    async def _follow(self, command: PackedCommand, answer: Any) -> Any:
         """Send a command after a key that is elsewhere by now, or will be."""
         # Not by the library: it may say ASKING on one connection and send the command on another.
         for _ in range(REDIRECTIONS):

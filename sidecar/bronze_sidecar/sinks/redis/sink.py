@@ -15,7 +15,14 @@ from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permane
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.base import Failed, Limits
 from bronze_sidecar.sinks.redis.connection import connect, may_run, value_limit
-from bronze_sidecar.sinks.redis.link import VALUE_TOO_LARGE, Command, Link, bulk, classify, classify_text
+from bronze_sidecar.sinks.redis.link import (
+    VALUE_TOO_LARGE,
+    Link,
+    PackedCommand,
+    bulk,
+    classify,
+    classify_text,
+)
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -88,7 +95,7 @@ class Words:
 NO_META = Words(())
 
 
-class Start:
+class EntryParts:
     """What all entries of an address have in common."""
 
     __slots__ = ("after", "before", "key")
@@ -132,7 +139,7 @@ class Encoder:
     def script_call(self, records: Iterable[Record], by: bytes) -> bytes:
         """Return one call of the script for all records."""
         entries: list[bytes] = []
-        numbers: dict[tuple[Start, Words], bytes] = {}
+        numbers: dict[tuple[EntryParts, Words], bytes] = {}
         with_meta = bool(self._meta_prefix)
         # By identity: levels of a message, and messages alike, share one meta.
         metas: dict[int, Words] = {}
@@ -168,9 +175,9 @@ class Encoder:
         own = bulk(event.envelope) + ID_FIELD + bulk(event.id.encode())
         return count + bulk(b"XADD") + start.before.packed + own + start.after.packed + meta.packed
 
-    def _prepare(self, address: Address) -> Start:
+    def _prepare(self, address: Address) -> EntryParts:
         key = address.destination.encode()
-        start = Start(
+        start = EntryParts(
             key,
             before=Words((key, *self._trim, b"*", b"data")),
             after=Words([word.encode() for header in address.headers for word in header]),
@@ -190,7 +197,7 @@ class Encoder:
         return meta
 
 
-def _length(start: Start, meta: Words) -> int:
+def _length(start: EntryParts, meta: Words) -> int:
     """Return the number of words from the key on."""
     return start.before.count + 3 + start.after.count + meta.count
 
@@ -247,7 +254,7 @@ class RedisSink:
     async def _call(self, batch: Sequence[Record], groups: list[list[int]], by: bytes) -> list[Any]:
         return await self._link.exchange(
             [
-                Command(
+                PackedCommand(
                     batch[group[0]].address.destination.encode(),
                     self._encoder.script_call([batch[place] for place in group], by),
                 )
@@ -263,7 +270,7 @@ class RedisSink:
         queues = [deque(group) for group in _by_key(batch, places)]
         while queues:
             commands = [
-                Command(record.address.destination.encode(), self._encoder.plain_call(record))
+                PackedCommand(record.address.destination.encode(), self._encoder.plain_call(record))
                 for record in (batch[queue[0]] for queue in queues)
             ]
             for queue, answer in zip(queues, await self._link.exchange(commands), strict=True):

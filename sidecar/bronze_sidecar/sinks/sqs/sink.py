@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 from bronze_sidecar.routing.rules import Address, Record
-from bronze_sidecar.sinks.aws.calls import Call, CallLimits, Plan, carry_out
-from bronze_sidecar.sinks.aws.service import Question, Service, open_service, plain_destinations
+from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
+from bronze_sidecar.sinks.aws.service import AwsService, Question, open_service, plain_destinations
 from bronze_sidecar.sinks.base import Failed, Limits
 from bronze_sidecar.sinks.sqs.options import FIFO
 
@@ -47,7 +47,7 @@ async def open_sqs(options: Sqs, route: Route) -> AsyncIterator[SqsSink]:
         yield SqsSink(service, options, route, questions[0])
 
 
-class Start:
+class MessageParts:
     """What all messages of an address have in common."""
 
     __slots__ = ("attributes", "group", "order", "size")
@@ -60,7 +60,7 @@ class Start:
         self.attributes, self.size = attributes(address.headers)
 
 
-class Message(NamedTuple):
+class EncodedMessage(NamedTuple):
     """A message without the start that its call gives it."""
 
     text: bytes
@@ -74,7 +74,7 @@ class SqsSink:
     group, unless strict order is not asked for. A standard queue has no order.
     """
 
-    def __init__(self, service: Service, options: Sqs, route: Route, question: Question) -> None:
+    def __init__(self, service: AwsService, options: Sqs, route: Route, question: Question) -> None:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
         fifo = any(queue.text.endswith(FIFO) for queue in options.destinations)
         self.forgets_ids_after = DEDUPLICATION_SECONDS if fifo else None
@@ -96,7 +96,7 @@ class SqsSink:
             for place, size in enumerate(sizes)
             if size > most
         }
-        plan = Plan(_orders(batch), sizes, errors, self._call_limits, self._run)
+        plan = CallPlan(_orders(batch), sizes, errors, self._call_limits, self._run)
 
         async def send(call: Call) -> Mapping[int, DeliveryError]:
             return await self._send(call.destination, [messages[place].text for place in call.places])
@@ -109,9 +109,9 @@ class SqsSink:
         answer = await self._service.send("send_message_batch", body)
         return {int(entry["Id"]): _meaning(entry) for entry in answer.get("Failed", ())}
 
-    def _message(self, record: Record) -> Message:
+    def _message(self, record: Record) -> EncodedMessage:
         address, event = record.address, record.event
-        start: Start = address.prepared or self._prepare(address)
+        start: MessageParts = address.prepared or self._prepare(address)
         body = b2a_base64(event.envelope, newline=False)
         shown, size = start.attributes, start.size
         if self._event_headers:
@@ -120,16 +120,16 @@ class SqsSink:
         text = b',"MessageBody":"%b","MessageAttributes":{%b}' % (body, shown)
         if start.group:
             text += b'%b,"MessageDeduplicationId":"%b"' % (start.group, event.id.encode())
-        return Message(text, len(body) + size)
+        return EncodedMessage(text, len(body) + size)
 
-    def _prepare(self, address: Address) -> Start:
-        start = address.prepared = Start(address)
+    def _prepare(self, address: Address) -> MessageParts:
+        start = address.prepared = MessageParts(address)
         return start
 
 
 def _orders(batch: Sequence[Record]) -> list[tuple[str, Any]]:
     """Return what order is kept by; each message is on its own in a standard queue."""
-    starts: list[Start] = [record.address.prepared for record in batch]
+    starts: list[MessageParts] = [record.address.prepared for record in batch]
     return [start.order if start.group else (start.order[0], place) for place, start in enumerate(starts)]
 
 

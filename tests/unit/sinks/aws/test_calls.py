@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
-from bronze_sidecar.sinks.aws.calls import Call, CallLimits, Plan, carry_out
-from bronze_sidecar.sinks.aws.service import Denied, Missing, Refused
+from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
+from bronze_sidecar.sinks.aws.service import Denied, InvalidCall, Missing
 
 Answer = Callable[[Call], Mapping[int, DeliveryError]]
 
@@ -35,10 +35,10 @@ class Service:
         return errors
 
 
-def plan(keys: str, *, records: int = 100, run: int = 1, **more: object) -> Plan:
+def plan(keys: str, *, records: int = 100, run: int = 1, **more: object) -> CallPlan:
     """Plan records of one byte; each letter is a key."""
     orders = [("stream", key) for key in keys]
-    return Plan(orders, [1] * len(keys), {}, CallLimits(records, 1000), run, **more)  # type: ignore[arg-type]
+    return CallPlan(orders, [1] * len(keys), {}, CallLimits(records, 1000), run, **more)  # type: ignore[arg-type]
 
 
 def raises(error: DeliveryError, *places: int) -> Answer:
@@ -82,7 +82,7 @@ async def test_no_more_calls_go_side_by_side_than_allowed() -> None:
 async def test_a_call_has_no_more_bytes_than_allowed() -> None:
     service = Service()
     orders = [("stream", key) for key in "abcd"]
-    sized = Plan(orders, [400, 600, 1, 999], {}, CallLimits(100, 1000))
+    sized = CallPlan(orders, [400, 600, 1, 999], {}, CallLimits(100, 1000))
     assert await carry_out(sized, service.send, 8) == []
     assert service.calls == [[0, 1], [2, 3]]
 
@@ -90,7 +90,7 @@ async def test_a_call_has_no_more_bytes_than_allowed() -> None:
 async def test_a_call_has_one_destination() -> None:
     service = Service()
     orders = [("x", "a"), ("y", "a"), ("x", "b"), ("y", "b")]
-    assert await carry_out(Plan(orders, [1] * 4, {}, CallLimits(100, 1000)), service.send, 8) == []
+    assert await carry_out(CallPlan(orders, [1] * 4, {}, CallLimits(100, 1000)), service.send, 8) == []
     assert service.calls == [[0, 2], [1, 3]]
 
 
@@ -116,16 +116,16 @@ async def test_what_is_wrong_already_is_not_sent() -> None:
     service = Service()
     wrong: dict[int, DeliveryError] = {1: Permanent("too large")}
     orders = [("stream", key) for key in "aaa"]
-    assert await carry_out(Plan(orders, [1] * 3, wrong, CallLimits(100, 1000)), service.send, 8) == [
+    assert await carry_out(CallPlan(orders, [1] * 3, wrong, CallLimits(100, 1000)), service.send, 8) == [
         (1, wrong[1])
     ]
     assert service.stored == [0, 2]
 
 
 async def test_a_refused_call_is_halved_until_the_record_to_blame_is_alone() -> None:
-    service = Service(raises(Refused("invalid"), 5))
+    service = Service(raises(InvalidCall("invalid"), 5))
     failures = await carry_out(plan("abcdefgh"), service.send, 1)
-    assert [(place, type(error)) for place, error in failures] == [(5, Refused)]
+    assert [(place, type(error)) for place, error in failures] == [(5, InvalidCall)]
     assert sorted(service.stored) == [0, 1, 2, 3, 4, 6, 7]
     assert service.calls == [
         list(range(8)),
@@ -139,7 +139,7 @@ async def test_a_refused_call_is_halved_until_the_record_to_blame_is_alone() -> 
 
 
 async def test_a_key_goes_on_after_its_record_to_blame() -> None:
-    service = Service(raises(Refused("invalid"), 1))
+    service = Service(raises(InvalidCall("invalid"), 1))
     assert [place for place, _ in await carry_out(plan("abab"), service.send, 8)] == [1]
     assert sorted(service.stored) == [0, 2, 3]
 
@@ -157,7 +157,7 @@ async def test_a_missing_destination_fails_alone() -> None:
     for error in (Missing("no such stream"), Denied("not allowed")):
         orders = [("x", "a"), ("y", "a"), ("x", "a"), ("y", "a"), ("x", "b"), ("x", "c")]
         service = Service(lambda call, error=error: raises(error, 0, 4, 5)(call))  # type: ignore[misc]
-        failures = dict(await carry_out(Plan(orders, [1] * 6, {}, CallLimits(2, 1000)), service.send, 1))
+        failures = dict(await carry_out(CallPlan(orders, [1] * 6, {}, CallLimits(2, 1000)), service.send, 1))
         assert service.stored == [1, 3]
         assert sorted(failures) == [0, 2, 4, 5]
         assert isinstance(failures[5], type(error))
@@ -182,7 +182,7 @@ async def test_a_run_puts_more_records_of_a_key_into_a_call() -> None:
 
 
 async def test_a_run_that_is_halved_is_sent_once() -> None:
-    service = Service(raises(Refused("invalid"), 1))
+    service = Service(raises(InvalidCall("invalid"), 1))
     assert [place for place, _ in await carry_out(plan("aaaaaa", records=4, run=4), service.send, 1)] == [1]
     assert service.stored == [0, 2, 3, 4, 5]
 
@@ -201,11 +201,11 @@ async def test_whatever_fails_order_is_kept_and_every_record_is_settled_once(see
         if chance.random() < 0.02:
             raise chance.choice([Transient("busy"), Disconnected("gone"), Missing("none")])
         if any(place % 17 == 3 for place in call.places):
-            raise Refused("invalid")
+            raise InvalidCall("invalid")
         return {index: Transient("busy") for index in range(len(call.places)) if chance.random() < 0.05}
 
     service = Service(answer)
-    planned = Plan(orders, sizes, {}, CallLimits(5, 600))
+    planned = CallPlan(orders, sizes, {}, CallLimits(5, 600))
     try:
         failures = dict(await carry_out(planned, service.send, chance.randint(1, 6)))
     except Transient:

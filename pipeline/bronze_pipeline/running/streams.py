@@ -25,12 +25,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from bronze_pipeline.chatter import without_chatter
-from bronze_pipeline.commands.base import Failed
-from bronze_pipeline.failures import explain, lasting_error
-from bronze_pipeline.session import open_session
+from bronze_pipeline.commands.base import CommandFailed
+from bronze_pipeline.running.failures import explain, lasting_error
+from bronze_pipeline.running.session import open_session
+from bronze_pipeline.running.spark_output import without_chatter
 from bronze_pipeline.sources.base import Bus, OptionError, Refused
-from bronze_pipeline.tables import TableError
+from bronze_pipeline.tables.tables import TableError
 
 POLL_SECONDS = 1
 LONGEST_PAUSE_SECONDS = 30
@@ -89,11 +89,11 @@ def run(
         work(session, Watch(totals, progress, stop))
     except PySparkException as error:
         if not stop.is_set():
-            raise Failed(explain(str(error))) from error
+            raise CommandFailed(explain(str(error))) from error
     except JAVA_IS_GONE as error:
         # Py4J would tell of each call that can no longer be made.
         logging.disable()
-        raise Failed(
+        raise CommandFailed(
             "Spark's Java process has ended: it was killed, or had too little memory."
             " Started again, the command goes on where it was."
         ) from error
@@ -113,7 +113,7 @@ def _heed_signals(stop: threading.Event) -> None:
 def keep_running(
     start: Callable[[], Iterable[StreamingQuery]], watch: Watch, *, retries: int, bus: Bus | None = None
 ) -> None:
-    """Run streams until they are done or told to stop; raise Failed if that cannot be.
+    """Run streams until they are done or told to stop; raise CommandFailed if that cannot be.
 
     They are started together, and again if one of them failed, at most so many times in a row.
     """
@@ -126,10 +126,10 @@ def keep_running(
         error = failure.error
         lasting = lasting_error(str(error), bus)
         if lasting is not None:
-            raise Failed(lasting) from error
+            raise CommandFailed(lasting) from error
         failures = 1 if failure.had_worked else failures + 1
         if failures > retries:
-            raise Failed(explain(str(error))) from error
+            raise CommandFailed(explain(str(error))) from error
         pause = min(2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
         reason = explain(str(error)).splitlines()[0]
         watch.progress.note(f"{reason}; starting again in {pause} s ({failures} of {retries})")
@@ -149,7 +149,7 @@ def _run_once(start: Callable[[], Iterable[StreamingQuery]], watch: Watch) -> _F
         queries += start()
         _follow(queries, watch)
     except (TableError, OptionError, Refused) as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     except PySparkException as error:
         failed = [query for query in queries if query.exception() is not None]
         return _Failure(error, bool(failed) and all(query.lastProgress is not None for query in failed))

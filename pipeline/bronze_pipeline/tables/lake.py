@@ -9,8 +9,13 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from bronze_pipeline.schema import EVENTS, PARTITION_COLUMNS, QUARANTINE, QUARANTINE_PARTITION_COLUMNS
-from bronze_pipeline.tables import DeltaTable, ParquetTable, Table
+from bronze_pipeline.decoding.schema import (
+    EVENTS,
+    PARTITION_COLUMNS,
+    QUARANTINE,
+    QUARANTINE_PARTITION_COLUMNS,
+)
+from bronze_pipeline.tables.tables import DeltaTable, ParquetTable, Table
 
 FORMATS = ("delta", "parquet")
 

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.fs
 from deltalake.transaction import AddAction, RemoveAction
 
-from bronze_pipeline.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
-from bronze_pipeline.notes import LOG, Commit, Notes
+from bronze_pipeline.tables.commit_log import LOG, Commit, Notes
+from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
 
 INDEX = pa.schema(
     [

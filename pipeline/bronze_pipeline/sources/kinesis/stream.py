@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from bronze_pipeline.sources.aws import Access, error_code, service
+from bronze_pipeline.sources.aws import AwsAccess, error_code, service
 from bronze_pipeline.sources.base import DataLoss, OptionError, SourceOptions, arrived, loss
 
 NAME = "bronze.kinesis"
@@ -37,7 +37,7 @@ class Shard:
 
 
 @dataclass
-class Range(InputPartition):
+class ShardRange(InputPartition):
     """Records of a shard after one position and up to another; without that, up to what is there now."""
 
     shard: str
@@ -56,7 +56,7 @@ class Found:
     is_at_tip: bool = False
 
 
-class Stream:
+class KinesisStream:
     """A stream with its options; it goes to the workers, so it holds plain values."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -64,7 +64,7 @@ class Stream:
         self.name = options.required("stream")
         self.max_records = options.max_records
         self.goes_on_after_loss = options.goes_on_after_loss
-        self.access = Access.of(options)
+        self.access = AwsAccess.of(options)
         self._start = options.start
         self._positions = _start_positions(self._start)
 
@@ -123,7 +123,7 @@ class Stream:
                 break
         return found
 
-    def read_between(self, part: Range) -> Iterator[pa.RecordBatch]:
+    def read_between(self, part: ShardRange) -> Iterator[pa.RecordBatch]:
         """Read, in a worker, what a micro-batch had."""
         if part.lost:
             yield loss(self.name, part.shard, part.start, part.lost)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bronze_pipeline.files import Written, keep_rows, read_file
-from bronze_pipeline.repeats import first_of_each
-from bronze_pipeline.tables import Table, candidates
+from bronze_pipeline.tables.batch_duplicates import first_of_each
+from bronze_pipeline.tables.files import Written, keep_rows, read_file
+from bronze_pipeline.tables.tables import Table, candidates
 
 ID_COLUMNS = ["event_id", "stream_id", "position"]
 

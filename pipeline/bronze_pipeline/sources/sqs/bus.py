@@ -32,8 +32,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.schema import ARRIVED
-from bronze_pipeline.sources.aws import ACCESS_FLAGS, Access, Carried, service
+from bronze_pipeline.decoding.schema import ARRIVED
+from bronze_pipeline.sources.aws import ACCESS_FLAGS, AwsAccess, Carried, service
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, Bus, BusSource, OptionError, SourceOptions, most
 from bronze_pipeline.sources.flags import add_flags, given_options
 
@@ -69,10 +69,10 @@ class SqsSource(BusSource):
     NAME = NAME
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
-        return SqsStreamReader(Queue(self.options))
+        return SqsStreamReader(SqsQueue(self.options))
 
 
-class Queue:
+class SqsQueue:
     """A queue with its options."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -86,7 +86,7 @@ class Queue:
             raise OptionError(
                 f"{NAME}: 'start' must be earliest, for a queue has no other place to begin at."
             )
-        self.access = Access.of(options)
+        self.access = AwsAccess.of(options)
 
     def url(self, client: Any) -> str:
         """Return the queue's URL, which calls want."""
@@ -129,7 +129,7 @@ class Queue:
 class SqsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Receives messages."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: SqsQueue) -> None:
         self._queue = queue
         self._received: tuple[dict[str, Any], list[Carried]] | None = None
         """Messages of the newest micro-batch, and its end."""
@@ -242,7 +242,7 @@ class SqsBus(Bus):
         """Delete messages that are stored."""
         if not receipts:
             return
-        failed = Queue(options).delete(receipts)
+        failed = SqsQueue(options).delete(receipts)
         if failed:
             log.warning(
                 "%s of %s stored messages could not be deleted; they will come again", failed, len(receipts)

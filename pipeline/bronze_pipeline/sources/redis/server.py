@@ -14,7 +14,7 @@ from redis.cluster import RedisCluster
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisClusterException
 
 from bronze_pipeline.sources.base import Refused, Unreachable, read_secret
-from bronze_pipeline.sources.redis_positions import EntryId, StreamState
+from bronze_pipeline.sources.redis.positions import EntryId, StreamState
 from bronze_pipeline.sources.refusals import causes, certificate_fault
 
 DATA_FIELD = b"data"
@@ -34,7 +34,7 @@ Entry = tuple[bytes, Any]
 
 
 @dataclass(frozen=True)
-class Access:
+class RedisAccess:
     """How to reach a server; plain values, for it goes to workers."""
 
     host: str
@@ -50,7 +50,7 @@ class Access:
 
 
 @contextmanager
-def connect(access: Access) -> Iterator[Server]:
+def connect(access: RedisAccess) -> Iterator[RedisServer]:
     """Connect; close on leaving."""
     where = f"Redis at {access.host}:{access.port}"
     settings: dict[str, Any] = {
@@ -75,7 +75,7 @@ def connect(access: Access) -> Iterator[Server]:
         with client:
             # Lists as they come: making dictionaries of fields would double the time.
             client.set_response_callback("XRANGE", lambda answer, **_: answer)
-            yield Server(client, cluster=access.cluster)
+            yield RedisServer(client, cluster=access.cluster)
     except (redis.RedisError, RedisClusterException) as error:
         raise _meaning(error, where) from error
 
@@ -92,7 +92,7 @@ def _meaning(error: Exception, where: str) -> Refused | Unreachable:
     return Refused(f"{where}: {fault}") if fault is not None else Unreachable(f"{where}: {error}")
 
 
-class Server:
+class RedisServer:
     """A connected server or cluster."""
 
     def __init__(self, client: Any, *, cluster: bool) -> None:

@@ -16,20 +16,20 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from bronze_pipeline.duplicates import distinct
-from bronze_pipeline.envelope import decode
-from bronze_pipeline.files import FileWriter, Written
-from bronze_pipeline.lake import Lake
-from bronze_pipeline.schema import QUARANTINE
+from bronze_pipeline.bronze.task import EVENTS_NAME, QUARANTINE_NAME, RESULT_SCHEMA, Task
+from bronze_pipeline.decoding.envelope import decode
+from bronze_pipeline.decoding.schema import QUARANTINE
 from bronze_pipeline.sources.base import Bus
-from bronze_pipeline.task import EVENTS_NAME, QUARANTINE_NAME, RESULT_SCHEMA, Task
+from bronze_pipeline.tables.files import FileWriter, Written
+from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.table_duplicates import distinct
 
 # Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
 QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
-class BatchReport:
+class BronzeBatchReport:
     """What became of one micro-batch."""
 
     batch: int
@@ -58,7 +58,7 @@ class BronzeJob:
     """Options of the bus' data source."""
     lake: Lake
     keep_raw: bool = False
-    on_batch: Callable[[BatchReport], None] = field(default=lambda _: None)
+    on_batch: Callable[[BronzeBatchReport], None] = field(default=lambda _: None)
 
     def start(
         self, spark: SparkSession, checkpoint: str, *, trigger: str | None = None, available_now: bool = False
@@ -83,7 +83,7 @@ class BronzeJob:
         is_stored, has_refused = self._events.has(job, batch), self._quarantine.has(job, batch)
         # Without the same rows again, a batch's number says nothing; then the events' ids alone decide.
         if self.bus.repeats and is_stored:
-            self.on_batch(BatchReport(batch, 0, 0, 0, time.monotonic() - began, repeated=True))
+            self.on_batch(BronzeBatchReport(batch, 0, 0, 0, time.monotonic() - began, repeated=True))
             return
         watches = self.bus.watches(self.options)
         task = Task(
@@ -108,7 +108,7 @@ class BronzeJob:
             self._events.commit(fresh.files, job, batch)
         self.bus.settle(self.options, [receipt for row in results for receipt in row["receipts"] or ()])
         self.on_batch(
-            BatchReport(
+            BronzeBatchReport(
                 batch,
                 events=_rows(fresh.files),
                 duplicates=fresh.duplicates + repeats,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bronze_pipeline.envelope import decode
-from bronze_pipeline.files import FileWriter, Folder
-from bronze_pipeline.repeats import without_repeats
-from bronze_pipeline.schema import EVENTS, QUARANTINE
+from bronze_pipeline.decoding.envelope import decode
+from bronze_pipeline.decoding.schema import EVENTS, QUARANTINE
+from bronze_pipeline.tables.batch_duplicates import without_repeats
+from bronze_pipeline.tables.files import FileWriter, Folder
 
 EVENTS_NAME, QUARANTINE_NAME = "bronze", "quarantine"
 RESULT_SCHEMA = (

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from bronze_pipeline.schema import PARSED
+from bronze_pipeline.decoding.schema import PARSED
 
 INT64 = range(-(1 << 63), 1 << 63)
 

@@ -37,7 +37,7 @@ SUBSCRIPTION = b"bronze"
 
 
 @dataclass(frozen=True)
-class Access:
+class NatsAccess:
     """How to reach and log in to the servers; holds no secret, but where to find them."""
 
     servers: tuple[str, ...]
@@ -159,7 +159,7 @@ class TakingTransport(TcpTransport):
             self._complete.set()
 
 
-class Connection:
+class JetStreamReader:
     """A connection of the library for requests, and for reading a stream."""
 
     def __init__(self, client: Client, transport: TakingTransport, denial: asyncio.Future[str]) -> None:
@@ -264,7 +264,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect(access: Access) -> AsyncIterator[Connection]:
+async def connect(access: NatsAccess) -> AsyncIterator[JetStreamReader]:
     """Connect and log in; close in the end, also when the server does not answer."""
     password = read_secret("passwordFile", access.password_file)
     token = read_secret("tokenFile", access.token_file)
@@ -299,7 +299,7 @@ async def connect(access: Access) -> AsyncIterator[Connection]:
         transport.abort()
         raise _opening_error(access, error, said) from None
     try:
-        yield Connection(client, transport, denial)
+        yield JetStreamReader(client, transport, denial)
     finally:
         try:
             async with asyncio.timeout(1):
@@ -308,7 +308,7 @@ async def connect(access: Access) -> AsyncIterator[Connection]:
             pass
 
 
-def _opening_error(access: Access, error: Exception, said: list[Exception]) -> Refused | Unreachable:
+def _opening_error(access: NatsAccess, error: Exception, said: list[Exception]) -> Refused | Unreachable:
     errors = [error, *said]
     if any(LOG_IN_REFUSED.search(str(each)) for each in errors):
         return Refused(
@@ -323,7 +323,7 @@ def _opening_error(access: Access, error: Exception, said: list[Exception]) -> R
     return Unreachable(f"cannot connect to {where}: {reason}")
 
 
-def _tls(access: Access) -> ssl.SSLContext | None:
+def _tls(access: NatsAccess) -> ssl.SSLContext | None:
     if not access.tls and not any(server.startswith("tls://") for server in access.servers):
         return None
     context = ssl.create_default_context(cafile=access.tls_ca_file)

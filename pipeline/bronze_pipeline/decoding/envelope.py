@@ -17,8 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from bronze_client.schema import NormalizedEvent
 
-from bronze_pipeline import reference
-from bronze_pipeline.schema import ARRIVED, EVENTS, PARSED, PAYLOADS, QUARANTINE, TIMESTAMP, UNKNOWN_CASE
+from bronze_pipeline.decoding import protobuf_decoder as reference
+from bronze_pipeline.decoding.schema import (
+    ARRIVED,
+    EVENTS,
+    PARSED,
+    PAYLOADS,
+    QUARANTINE,
+    TIMESTAMP,
+    UNKNOWN_CASE,
+)
 
 try:
     import ptars

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from bronze_pipeline.sources.base import Bus, BusSource, OptionError, check_stream, most
 from bronze_pipeline.sources.flags import add_flags, given_options, require_both_or_neither, with_port
-from bronze_pipeline.sources.nats_stream import FLAGS, NAME, Range, State, Stream
+from bronze_pipeline.sources.nats.stream import FLAGS, NAME, JetStreamStream, SequenceRange, State
 
 DEFAULT_PORT = 4222
 
@@ -34,16 +34,16 @@ class NatsSource(BusSource):
     NAME = NAME
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is ours
-        return NatsBatchReader(Stream(self.options))
+        return NatsBatchReader(JetStreamStream(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name
-        return NatsStreamReader(Stream(self.options))
+        return NatsStreamReader(JetStreamStream(self.options))
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream from a checkpoint on."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: JetStreamStream) -> None:
         self._stream = stream
         self._target: int | None = None
         """Where availableNow ends."""
@@ -80,7 +80,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream.ranges(start["sequence"], end["sequence"], state.first)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)  # noqa: S101 - from `partitions`
+        assert isinstance(partition, SequenceRange)  # noqa: S101 - from `partitions`
         return self._stream.read(partition)
 
     def _offset(self, state: State, sequence: int) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class NatsBatchReader(DataSourceReader):
     """Reads what the stream has now."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: JetStreamStream) -> None:
         self._stream = stream
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -108,7 +108,7 @@ class NatsBatchReader(DataSourceReader):
         return self._stream.ranges(start, state.next, state.first) if start < state.next else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)  # noqa: S101 - from `partitions`
+        assert isinstance(partition, SequenceRange)  # noqa: S101 - from `partitions`
         return self._stream.read(partition)
 
 

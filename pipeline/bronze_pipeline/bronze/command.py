@@ -11,16 +11,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from bronze_pipeline.bronze import BatchReport, BronzeJob
-from bronze_pipeline.commands.bronze import Plan
-from bronze_pipeline.running import Watch, keep_running, run
+from bronze_pipeline.bronze.job import BronzeBatchReport, BronzeJob
+from bronze_pipeline.commands.bronze import BronzePlan
+from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.sources.base import Bus
 
 RATE_WINDOW = 10
 
 
 @dataclass
-class Totals:
+class BronzeTotals:
     """What a run did so far."""
 
     bus: Bus
@@ -31,9 +31,9 @@ class Totals:
     lag: int | None = None
     """How many records the bus had more, when that was last known."""
     began: float = field(default_factory=time.monotonic)
-    recent: deque[BatchReport] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
+    recent: deque[BronzeBatchReport] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
 
-    def add(self, report: BatchReport) -> None:
+    def add(self, report: BronzeBatchReport) -> None:
         self.batches += 1
         self.events += report.events
         self.duplicates += report.duplicates
@@ -73,7 +73,7 @@ class Totals:
         return {**counts, "seconds": seconds}
 
 
-def run_bronze(plan: Plan) -> int:
+def run_bronze(plan: BronzePlan) -> int:
     """Run until all is done, a signal comes, or it fails; print a summary as JSON on stdout."""
 
     def work(spark: SparkSession, watch: Watch) -> None:
@@ -84,4 +84,4 @@ def run_bronze(plan: Plan) -> int:
 
         keep_running(start, watch, retries=plan.retries, bus=plan.bus)
 
-    return run(work, Totals(plan.bus), cores=plan.cores, jars=plan.bus.jars(plan.options))
+    return run(work, BronzeTotals(plan.bus), cores=plan.cores, jars=plan.bus.jars(plan.options))

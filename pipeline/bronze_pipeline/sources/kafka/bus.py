@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bronze_pipeline.sources.base import Bus, OptionError, SourceOptions
 from bronze_pipeline.sources.flags import add_flags, given_options, with_port
-from bronze_pipeline.sources.kafka_losses import losses, planned
+from bronze_pipeline.sources.kafka.losses import losses, planned
 
 NAME = "bronze.kafka"
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"

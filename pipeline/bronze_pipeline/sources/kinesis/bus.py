@@ -31,7 +31,15 @@ from pyspark.sql.types import StructType
 from bronze_pipeline.sources.aws import ACCESS_FLAGS, Carried, service
 from bronze_pipeline.sources.base import Bus, BusSource, DataLoss, OptionError, check_stream, most
 from bronze_pipeline.sources.flags import add_flags, given_options
-from bronze_pipeline.sources.kinesis_stream import BEGINNING, END, NAME, Found, Range, Shard, Stream
+from bronze_pipeline.sources.kinesis.stream import (
+    BEGINNING,
+    END,
+    NAME,
+    Found,
+    KinesisStream,
+    Shard,
+    ShardRange,
+)
 
 CALLS_AT_ONCE = 8
 
@@ -42,16 +50,16 @@ class KinesisSource(BusSource):
     NAME = NAME
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
-        return KinesisBatchReader(Stream(self.options))
+        return KinesisBatchReader(KinesisStream(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
-        return KinesisStreamReader(Stream(self.options))
+        return KinesisStreamReader(KinesisStream(self.options))
 
 
 class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream from a checkpoint on."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: KinesisStream) -> None:
         self._stream = stream
         self._iterators: dict[str, tuple[str, str]] = {}
         """Position and iterator of each shard; iterators live for five minutes."""
@@ -120,7 +128,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         gone = [
-            Range(shard, position, lost=f"the shard {shard} of {self._stream.name} is no more")
+            ShardRange(shard, position, lost=f"the shard {shard} of {self._stream.name} is no more")
             for shard, position in start["shards"].items()
             if shard not in end["shards"] and position != END
         ]
@@ -129,7 +137,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._read is not None and (start, end) == self._read[:2]:
             return [*gone, *self._read[2]]
         changed = [
-            Range(shard, start["shards"].get(shard, BEGINNING), position)
+            ShardRange(shard, start["shards"].get(shard, BEGINNING), position)
             for shard, position in end["shards"].items()
             if start["shards"].get(shard, BEGINNING) != position
         ]
@@ -138,7 +146,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Carried):
             return iter(partition.batches)
-        assert isinstance(partition, Range)  # noqa: S101 - from `partitions`
+        assert isinstance(partition, ShardRange)  # noqa: S101 - from `partitions`
         return self._stream.read_between(partition)
 
     def _offset(self, created: str, positions: Mapping[str, str]) -> dict[str, Any]:
@@ -148,15 +156,15 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class KinesisBatchReader(DataSourceReader):
     """Reads what the stream has now."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: KinesisStream) -> None:
         self._stream = stream
 
     def partitions(self) -> Sequence[InputPartition]:
         with service("kinesis", self._stream.access) as client:
-            return [Range(shard, self._stream.first(shard)) for shard in self._stream.shards(client)]
+            return [ShardRange(shard, self._stream.first(shard)) for shard in self._stream.shards(client)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)  # noqa: S101 - from `partitions`
+        assert isinstance(partition, ShardRange)  # noqa: S101 - from `partitions`
         return self._stream.read_between(partition)
 
 

@@ -14,7 +14,7 @@ from bronze_pipeline.sources.base import DataLoss, OptionError, SourceOptions, a
 from bronze_pipeline.sources.flags import TLS, option_name
 
 if TYPE_CHECKING:
-    from bronze_pipeline.sources.nats_wire import Access
+    from bronze_pipeline.sources.nats.connection import NatsAccess
 
 NAME = "bronze.nats"
 FLAGS = {
@@ -28,7 +28,7 @@ FLAGS = {
 
 
 @dataclass
-class Range(InputPartition):
+class SequenceRange(InputPartition):
     """Sequence numbers for one task, the end excluded; `lost` says what was gone before."""
 
     start: int
@@ -45,7 +45,7 @@ class State:
     next: int
 
 
-class Stream:
+class JetStreamStream:
     """A stream with its options; it goes to the workers, so it holds plain values."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -64,17 +64,17 @@ class Stream:
         self._tls = options.choice("tls", ("false", "true")) == "true"
 
     @property
-    def access(self) -> Access:
-        from bronze_pipeline.sources.nats_wire import Access  # noqa: PLC0415 - each process its own
+    def access(self) -> NatsAccess:
+        from bronze_pipeline.sources.nats.connection import NatsAccess  # noqa: PLC0415 - each process its own
 
-        return Access(self._servers, tls=self._tls, **self._texts)
+        return NatsAccess(self._servers, tls=self._tls, **self._texts)
 
     def state(self) -> State:
         """Ask the server."""
         return asyncio.run(self._state())
 
     async def _state(self) -> State:
-        from bronze_pipeline.sources.nats_wire import connect  # noqa: PLC0415 - each process its own
+        from bronze_pipeline.sources.nats.connection import connect  # noqa: PLC0415 - each process its own
 
         async with connect(self.access) as connection:
             info = await connection.info(self.name)
@@ -88,19 +88,19 @@ class Stream:
             return state.first
         return state.next if self.start == "latest" else int(self.start)
 
-    def ranges(self, start: int, end: int, first: int) -> list[Range]:
+    def ranges(self, start: int, end: int, first: int) -> list[SequenceRange]:
         """Divide sequence numbers among tasks; `first` is the oldest that the stream still has."""
-        ranges = [Range(*edges) for edges in split(max(start, min(first, end)), end, self.partitions)]
+        ranges = [SequenceRange(*edges) for edges in split(max(start, min(first, end)), end, self.partitions)]
         if first > start:
             gone = (
                 f"sequence numbers {start} to {min(first, end) - 1} are no longer in the stream {self.name}"
             )
             if not self.goes_on_after_loss:
                 raise DataLoss(gone)
-            ranges.insert(0, Range(start, start, gone))
+            ranges.insert(0, SequenceRange(start, start, gone))
         return ranges
 
-    def read(self, part: Range) -> Iterator[pa.RecordBatch]:
+    def read(self, part: SequenceRange) -> Iterator[pa.RecordBatch]:
         """Read a range in a worker."""
         if part.lost:
             yield loss("", self.name, str(part.start), part.lost)
@@ -117,8 +117,8 @@ class Stream:
             loop.run_until_complete(batches.aclose())
             loop.close()
 
-    async def _read(self, part: Range) -> Any:
-        from bronze_pipeline.sources.nats_wire import connect  # noqa: PLC0415 - each process its own
+    async def _read(self, part: SequenceRange) -> Any:
+        from bronze_pipeline.sources.nats.connection import connect  # noqa: PLC0415 - each process its own
 
         expected = part.start
         async with connect(self.access) as connection:

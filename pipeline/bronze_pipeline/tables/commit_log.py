@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyarrow.fs import FileSelector
 
-from bronze_pipeline.files import Folder, Written
+from bronze_pipeline.tables.files import Folder, Written
 
 LOG = "_commits"
 ID = "table-id"

@@ -26,8 +26,8 @@ from pyspark.sql.types import StructType
 
 from bronze_pipeline.sources.base import Bus, BusSource, OptionError, most
 from bronze_pipeline.sources.flags import add_flags, given_options, require_both_or_neither
-from bronze_pipeline.sources.redis_positions import NOTHING, UNKNOWN, Position, from_offset, newest, to_offset
-from bronze_pipeline.sources.redis_streams import FLAGS, NAME, SCHEMES, Pieces, Streams
+from bronze_pipeline.sources.redis.positions import NOTHING, UNKNOWN, Position, from_offset, newest, to_offset
+from bronze_pipeline.sources.redis.streams import FLAGS, NAME, SCHEMES, Pieces, Streams
 
 
 class RedisSource(BusSource):

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, DataLoss, OptionError, SourceOptions, arrived, loss
 from bronze_pipeline.sources.flags import TLS, option_name
-from bronze_pipeline.sources.redis_positions import (
+from bronze_pipeline.sources.redis.positions import (
     NOTHING,
     EntryId,
     Position,
@@ -25,7 +25,7 @@ from bronze_pipeline.sources.redis_positions import (
 )
 
 if TYPE_CHECKING:
-    from bronze_pipeline.sources.redis_server import Server
+    from bronze_pipeline.sources.redis.server import RedisServer
 
 NAME = "bronze.redis"
 SCHEMES = ("redis", "rediss")
@@ -77,12 +77,12 @@ class Streams:
         self._names = [key for key in keys if not PATTERN.search(key)]
         self._access = _access(options)
 
-    def connect(self) -> AbstractContextManager[Server]:
-        from bronze_pipeline.sources.redis_server import Access, connect  # noqa: PLC0415 - each process its own
+    def connect(self) -> AbstractContextManager[RedisServer]:
+        from bronze_pipeline.sources.redis.server import RedisAccess, connect  # noqa: PLC0415 - each process its own
 
-        return connect(Access(**self._access))
+        return connect(RedisAccess(**self._access))
 
-    def states(self, server: Server, known: Sequence[str] = ()) -> dict[str, StreamState]:
+    def states(self, server: RedisServer, known: Sequence[str] = ()) -> dict[str, StreamState]:
         """Return what the streams are that should be read, and those known before that still match."""
         wanted = set(self._names)
         for pattern in self._patterns:
@@ -110,7 +110,7 @@ class Streams:
 
     def advance(
         self,
-        server: Server,
+        server: RedisServer,
         start: Positions,
         ends: Positions,
         states: Mapping[str, StreamState],
@@ -129,7 +129,7 @@ class Streams:
         return reached
 
     def _cut(
-        self, server: Server, key: str, start: Position, state: StreamState, count: int
+        self, server: RedisServer, key: str, start: Position, state: StreamState, count: int
     ) -> Position | None:
         """Return the position `count` entries on; None if there are not so many."""
         if count == 0:
@@ -146,7 +146,7 @@ class Streams:
 
     # -- planning
 
-    def plan(self, server: Server, start: Positions, end: Positions) -> list[InputPartition]:
+    def plan(self, server: RedisServer, start: Positions, end: Positions) -> list[InputPartition]:
         """Divide what lies between two positions among tasks."""
         changed = [key for key in start.keys() | end.keys() if start.get(key) != end.get(key)]
         states = server.states(changed)
@@ -161,7 +161,7 @@ class Streams:
 
     def _pieces(
         self,
-        server: Server,
+        server: RedisServer,
         key: str,
         start: Position | None,
         end: Position | None,
@@ -203,8 +203,8 @@ class Streams:
                 else:
                     yield from self._read(server, piece)
 
-    def _read(self, server: Server, piece: Piece) -> Iterator[pa.RecordBatch]:
-        from bronze_pipeline.sources.redis_server import PAGE, values  # noqa: PLC0415 - each process its own
+    def _read(self, server: RedisServer, piece: Piece) -> Iterator[pa.RecordBatch]:
+        from bronze_pipeline.sources.redis.server import PAGE, values  # noqa: PLC0415 - each process its own
 
         expected, is_new = piece.first.encode(), True
         while True:

@@ -1,0 +1,1 @@
+"""From a bus to the bronze tables."""

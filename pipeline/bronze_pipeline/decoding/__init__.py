@@ -1,0 +1,1 @@
+"""Envelopes to Arrow columns."""

@@ -1,0 +1,1 @@
+"""Tables of Parquet files: writing, committing, and leaving out what is there already."""
