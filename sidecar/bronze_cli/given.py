@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from bronze_cli.options import VARIABLE_PREFIX, Option, Raw
+from bronze_cli.options import Option, Raw
 from bronze_cli.problems import Fault, Problem, nearest, shorten
-from bronze_cli.values import ListOf, Switch, file_fault
+from bronze_cli.values import Switch, file_fault
 
-# Kubernetes sets these for Services whose names begin with 'sidecar'.
-_SERVICE_VARIABLE = re.compile(
-    r"SIDECAR_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-)
 # More is a wrong file, or a device without an end.
 SECRET_SIZE_LIMIT = 1 << 16
+
+
+GivenValues: TypeAlias = Mapping[str, tuple[str, Raw | None]]
+"""Option path to the place and the value; None where the value is refused already."""
 
 
 @dataclass
@@ -25,8 +25,9 @@ class Given:
     """The options that one source gives, and what is wrong with the way it gives them."""
 
     values: dict[str, tuple[str, Raw | None]] = field(default_factory=dict, repr=False)
-    """Option path to the place and the value; None where the value is refused already."""
     problems: list[Problem] = field(default_factory=list)
+    operands: list[str] = field(default_factory=list)
+    """Arguments that are not options, for a command that takes some."""
 
     def refuse(self, option: Option[Any], where: str, what: str, remedy: str = "") -> None:
         """Note that an option is given in a way that cannot be read."""
@@ -37,11 +38,17 @@ class Given:
 class Names:
     """Every spelling of every option, to look one up by."""
 
-    def __init__(self, options: Sequence[Option[Any]]) -> None:
+    def __init__(
+        self, options: Sequence[Option[Any]], *, listed_by: str, takes_operands: bool = False
+    ) -> None:
+        self.options = options
         self.by_path = {option.path: option for option in options}
         self.flags: dict[str, tuple[Option[Any], bool]] = {}
         self.variables: dict[str, tuple[Option[Any], bool]] = {}
         self.keys: dict[str, dict[str, tuple[Option[Any], bool]]] = {"": {}}
+        self.listed_by = listed_by
+        """The command that lists the options."""
+        self.takes_operands = takes_operands
         for option in options:
             self._add(option, is_file=False)
             if option.secret:
@@ -50,82 +57,131 @@ class Names:
     def _add(self, option: Option[Any], *, is_file: bool) -> None:
         suffix = "file" if is_file else ""
         self.flags["-".join(filter(None, (option.flag, suffix)))] = (option, is_file)
-        self.variables["_".join(filter(None, (option.variable, suffix.upper())))] = (option, is_file)
+        if option.variable:
+            self.variables["_".join(filter(None, (option.variable, suffix.upper())))] = (option, is_file)
         if option.in_file:
             key = "_".join(filter(None, (option.name, suffix)))
             self.keys.setdefault(option.group, {})[key] = (option, is_file)
 
+    def unknown(self, name: str, among: Mapping[str, Any]) -> Problem:
+        """Say that no option has a name, and which one was probably meant."""
+        close = nearest(name, among)
+        remedy = f"Did you mean {close}?" if close else f"`{self.listed_by}` lists all."
+        return Problem(name_alone(name), "no such option.", remedy)
+
+
+# -- the command line
+
+
+class Argument(NamedTuple):
+    """A piece of the command line: a flag with its value, or an operand."""
+
+    words: list[str]
+    """As they were typed."""
+    flag: str = ""
+    """Empty for an operand."""
+    option: Option[Any] | None = None
+    """None if there is no such flag."""
+    is_file: bool = False
+    """Whether the value is the path of a file that holds the secret."""
+    value: str | None = None
+    """None if a flag needs a value and has none."""
+
+
+def read_arguments(arguments: Sequence[str], names: Names) -> Iterator[Argument]:
+    """Take a command line apart: `--name value`, `--name=value` and, for switches, `--name` alone."""
+    pending = list(reversed(arguments))
+    while pending:
+        word = pending.pop()
+        if not word.startswith("--"):
+            yield Argument([word], value=word)
+            continue
+        flag, equals, value = word.partition("=")
+        option, is_file = names.flags.get(flag, (None, False))
+        if equals:
+            yield Argument([word], flag, option, is_file, value)
+            continue
+        # What follows a mistyped flag is that flag's value.
+        meant = option or _meant(flag, names)
+        has_value = (meant or not names.takes_operands) and _is_value(meant, pending, names)
+        words = [word, pending.pop()] if has_value else [word]
+        alone = "true" if option and option.is_switch else None
+        yield Argument(words, flag, option, is_file, words[1] if has_value else alone)
+
+
+def _meant(flag: str, names: Names) -> Option[Any] | None:
+    close = nearest(flag, names.flags)
+    return names.flags[close][0] if close else None
+
+
+def _is_value(option: Option[Any] | None, pending: Sequence[str], names: Names) -> bool:
+    """Tell whether what follows a flag is its value."""
+    following = pending[-1] if pending else None
+    if following is None or following.partition("=")[0] in names.flags:
+        return False
+    if option and option.is_switch:
+        return not isinstance(Switch().read(following), list)
+    # A secret may begin with dashes; anything else that does is a mistyped flag.
+    return not following.startswith("--") or bool(option and option.secret)
+
 
 def from_flags(arguments: Sequence[str], names: Names) -> Given:
-    """Read `--name value`, `--name=value` and, for switches, `--name` alone."""
+    """Read the command line."""
     given = Given()
-    pending = list(reversed(arguments))
     previous = "the command"
-    while pending:
-        argument = pending.pop()
-        if not argument.startswith("--"):
+    for argument in read_arguments(arguments, names):
+        flag, option, value = argument.flag, argument.option, argument.value
+        if flag:
+            previous = name_alone(flag)
+        if not flag and names.takes_operands:
+            given.operands.append(argument.words[0])
+        elif not flag:
             # Not shown: it may be a piece of a secret.
             given.problems.append(Problem("command line", f"unexpected argument after {previous}."))
-            continue
-        flag, equals, value = argument.partition("=")
-        previous = name_alone(flag)
-        if flag not in names.flags:
-            problem, meant = _unknown_flag(flag, names)
-            given.problems.append(problem)
-            if not equals and previous == flag:
-                _value_of(meant, pending, names)
-            continue
-        option, is_file = names.flags[flag]
-        if not equals:
-            taken = _value_of(option, pending, names)
-            if taken is None:
-                given.refuse(option, flag, "needs a value.", f"Write {flag}={option.value_type.metavar}.")
-                continue
-            value = taken
-        give(given, option, flag, value, is_file=is_file)
+        elif option is None:
+            given.problems.append(names.unknown(flag, names.flags))
+        elif value is None:
+            given.refuse(option, flag, "needs a value.", f"Write {flag}={option.value_type.metavar}.")
+        else:
+            give(given, option, flag, value, is_file=argument.is_file)
     return given
 
 
-def _value_of(option: Option[Any] | None, pending: list[str], names: Names) -> str | None:
-    """Take the value that follows a flag, if one does."""
-    following = pending[-1] if pending else None
-    if option and option.is_switch:
-        is_value = following is not None and not isinstance(Switch().read(following), list)
-        return pending.pop() if is_value else "true"
-    if following is None or following.partition("=")[0] in names.flags:
-        return None
-    # A secret may begin with dashes; anything else that does is a mistyped flag.
-    if following.startswith("--") and not (option and option.secret):
-        return None
-    return pending.pop()
+def without_secrets(arguments: Sequence[str], names: Names) -> tuple[list[str], dict[str, str]]:
+    """Return a valid command line without the secrets in it, and the secrets by their variables."""
+    kept: list[str] = []
+    secrets: dict[str, str] = {}
+    for argument in read_arguments(arguments, names):
+        option = argument.option
+        if option and option.secret and not argument.is_file and argument.value is not None:
+            secrets[option.variable] = argument.value
+        else:
+            kept += argument.words
+    return kept, secrets
 
 
-def _unknown_flag(flag: str, names: Names) -> tuple[Problem, Option[Any] | None]:
-    """Return what to say of a flag that does not exist, and the option that was probably meant."""
-    close = nearest(flag, names.flags)
-    remedy = f"Did you mean {close}?" if close else "`bronze-sidecar --help` lists all."
-    meant = names.flags[close][0] if close else None
-    return Problem(name_alone(flag), "no such option.", remedy), meant
+# -- the environment
 
 
-def from_environment(environ: Mapping[str, str], names: Names) -> Given:
-    """Read `SIDECAR_*`; an empty variable counts as not set."""
+def from_environment(environ: Mapping[str, str], names: Names, prefix: str) -> Given:
+    """Read the variables that begin with the prefix; an empty one counts as not set."""
     given = Given()
     for variable, value in sorted(environ.items()):
-        if not variable.startswith(VARIABLE_PREFIX) or not value:
+        if not variable.startswith(prefix) or not value:
             continue
         if variable in names.variables:
             option, is_file = names.variables[variable]
             give(given, option, variable, value, is_file=is_file)
-        elif not _SERVICE_VARIABLE.fullmatch(variable):
-            close = nearest(variable, names.variables)
-            remedy = f"Did you mean {close}?" if close else "`bronze-sidecar --help` lists all."
-            given.problems.append(Problem(shorten(variable), "no such option.", remedy))
+        else:
+            given.problems.append(names.unknown(variable, names.variables))
     return given
 
 
+# -- values
+
+
 def give(given: Given, option: Option[Any], where: str, raw: Raw, *, is_file: bool) -> None:
-    """Note a value; a list option given again adds to it, any other must be given once."""
+    """Note a value; most options may be given once only."""
     if not _is_unicode(raw):
         given.refuse(option, where, "is not valid UTF-8.")
         return
@@ -139,11 +195,46 @@ def give(given: Given, option: Option[Any], where: str, raw: Raw, *, is_file: bo
         given.values[option.path] = (where, raw)
         return
     first, earlier = given.values[option.path]
-    if isinstance(option.value_type, ListOf) and isinstance(earlier, str) and isinstance(raw, str):
-        given.values[option.path] = (first, f"{earlier},{raw}")
+    both = None if earlier is None else option.value_type.combined(earlier, raw)
+    if both is not None:
+        given.values[option.path] = (first, both)
     else:
         what = "is given twice." if first == where else f"is given twice, also by {first}."
         given.problems.append(Problem(where, what, "Give it once."))
+
+
+def parsed(values: GivenValues, names: Names, problems: list[Problem]) -> dict[str, Any]:
+    """Return the value of each option that can be read, by its path; add what is wrong with the others."""
+    found = {}
+    for path, (where, raw) in values.items():
+        if raw is None:
+            continue
+        value_type = names.by_path[path].value_type
+        value = value_type.parse(raw)
+        if not isinstance(value, list):
+            found[path] = value
+        elif _may_hold_credentials(raw, value_type.before_credentials):
+            problems += [
+                Problem(where, "is wrong, and not shown: it may hold credentials.", f.remedy) for f in value
+            ]
+        else:
+            problems += [Problem(where, fault.what, fault.remedy) for fault in value]
+    return found
+
+
+def _may_hold_credentials(raw: Raw, sign: str) -> bool:
+    """Whether '@' stands behind the sign, also where a comma in the password splits the text."""
+    texts = [raw] if isinstance(raw, str) else raw.values() if isinstance(raw, dict) else raw
+    return any("@" in text.partition(sign)[2] for text in texts)
+
+
+def missing(values: Mapping[str, object], options: Sequence[Option[Any]]) -> list[Problem]:
+    """Say which required options are not given."""
+    return [
+        Problem(each.flag, "is missing.", f"Write {each.flag}={each.value_type.metavar}.")
+        for each in options
+        if each.required and each.path not in values
+    ]
 
 
 def _is_unicode(raw: Raw) -> bool:
@@ -179,6 +270,6 @@ def start_of(path: Path, size: int) -> bytes:
 
 
 def name_alone(text: str) -> str:
-    """Show a name that is no option's without what cannot be part of one: it may be a secret's value."""
+    """Show a name that is not an option's without what cannot be part of one: it may be a secret's value."""
     name = re.match(r"[\w.-]*", text)[0]  # type: ignore[index] # it matches anything
     return shorten(name if name == text else f"{name}…")

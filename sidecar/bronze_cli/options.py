@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -13,14 +14,15 @@ Raw = str | list[str] | dict[str, str]
 """What a source gives: text from a flag, a variable or a YAML scalar; a list or mapping from YAML."""
 
 T_co = TypeVar("T_co", covariant=True)
-VARIABLE_PREFIX = "SIDECAR_"
 
 
 class ValueType(Protocol[T_co]):
-    """The type of an option's value."""
+    """The type of an option's value. Each is a subclass."""
 
     metavar: str
-    """Stands for the value in `--help`."""
+    """Stands for the value in `--help`; empty if the flag may stand without one."""
+    before_credentials: str = ":"
+    """What stands before a user and password, if a value has any: such a value is never shown."""
 
     def parse(self, raw: Raw) -> T_co | list[Fault]:
         """Return the value, or everything that is wrong with it."""
@@ -30,6 +32,10 @@ class ValueType(Protocol[T_co]):
 
     def show(self, value: Any) -> str:
         """Write a value as an operator would."""
+
+    def combined(self, earlier: Raw, later: Raw) -> Raw | None:  # noqa: ARG002 - for those that can be
+        """Return what two flags give together; None if the option may be given once only."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Option(Generic[T_co]):
     secret: bool
     in_file: bool
     """Whether the YAML file may hold it."""
+    variable_prefix: str
+    """What its environment variable begins with; empty if it has none."""
 
     @property
     def path(self) -> str:
@@ -62,7 +70,7 @@ class Option(Generic[T_co]):
 
     @property
     def variable(self) -> str:
-        return VARIABLE_PREFIX + self.path.replace(".", "_").upper()
+        return self.variable_prefix + self.path.replace(".", "_").upper() if self.variable_prefix else ""
 
     @property
     def is_switch(self) -> bool:
@@ -93,16 +101,28 @@ def option(
     return dataclasses.field(default=default, kw_only=True, repr=not secret, metadata=declared)
 
 
-def options_of(cls: type[Any], group: str) -> Sequence[Option[Any]]:
-    """Return the options that a dataclass declares, in order."""
+def options_of(cls: type[Any], group: str = "", *, variable_prefix: str = "") -> Sequence[Option[Any]]:
+    """Return the options that a dataclass declares: its own first, then those of the classes it is made of.
+
+    An option is named after its field, without an `_` at the end, unless the class spells it otherwise in
+    `spellings`.
+    """
+    spellings: Mapping[str, str] = getattr(cls, "spellings", {})
+    fields = {field.name: field for field in dataclasses.fields(cls)}
     return [
         Option(
-            name=field.name.rstrip("_"),
-            attribute=field.name,
+            name=spellings.get(name, name.rstrip("_")),
+            attribute=name,
             group=group,
-            default=field.default,
-            **field.metadata,
+            default=fields[name].default,
+            variable_prefix=variable_prefix,
+            **fields[name].metadata,
         )
-        for field in dataclasses.fields(cls)
-        if "value_type" in field.metadata
+        for name in dict.fromkeys(_declared(cls))
+        if name in fields and "value_type" in fields[name].metadata
     ]
+
+
+def _declared(cls: type[Any]) -> Iterator[str]:
+    for each in cls.__mro__:
+        yield from inspect.get_annotations(each)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from bronze_cli.program import version
 from bronze_cli.values import UNIX, is_loopback
 from bronze_client._generated.bronze.sidecar.v1 import sidecar_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -70,6 +71,11 @@ class Sidecar:
                 self._log.info(
                     "serving", listen=list(self.config.listen), backends=[lane.name for lane in self.lanes]
                 )
+                if not self.lanes:
+                    self._log.warning(
+                        "PUBLISHING IS OFF: no back end is configured, so every event is acknowledged and"
+                        " discarded; `bronze-sidecar help options` lists what a back end needs"
+                    )
                 # What exists by now lives as long as the process; collecting it again and again is waste.
                 gc.freeze()
                 await asyncio.wait({stop, *lanes}, return_when=asyncio.FIRST_COMPLETED)
@@ -127,6 +133,7 @@ class Sidecar:
         """Describe the process for the admin port."""
         not_ready = [f"{lane.name} is {lane.state}" for lane in self.lanes if lane.state != "ready"]
         return {
+            "version": version(),
             "stopping": self._stopping,
             "not_ready": [*not_ready, *(["the sidecar is stopping"] if self._stopping else [])],
             "publishing": "on" if self.lanes else "off: no back end is configured",

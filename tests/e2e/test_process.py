@@ -57,6 +57,8 @@ async def test_serves_tcp_and_unix_sockets_at_once_and_publishing_off_acknowledg
     with sidecar("--listen", f"127.0.0.1:{port}") as process:
         process.wait_until_ready()
         assert process.status()["publishing"] == "off: no back end is configured"
+        assert process.status()["version"] == "0.1.0"
+        assert "PUBLISHING IS OFF: no back end is configured" in process.log.read_text()
         for address in (process.address, f"127.0.0.1:{port}"):
             async with connect(address) as publisher:
                 publisher.publish(TRADE)

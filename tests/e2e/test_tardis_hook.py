@@ -399,8 +399,7 @@ def test_no_sidecar(start: Start) -> None:
     assert server.said()[1].startswith("no connection to 127.0.0.1:")
     assert server.terminate() == -signal.SIGTERM
     assert (
-        server.said()[-1]
-        == "the process ends before 2000 messages are acknowledged; some may not be published."
+        server.said()[-1] == "exiting with 2000 unacknowledged messages; some of them may not be published."
     )
 
 
@@ -474,7 +473,7 @@ def test_what_is_refused_last_is_reported_too(start: Start, own_bus: HookBus) ->
     server.replay(replay_of(3, symbols=["\ud800"]))
     assert server.terminate() == -signal.SIGTERM
     (warning,) = server.said()[1:]
-    assert "3 refused (the last one: position 2 rejected: " in warning
+    assert "3 refused (last reason: position 2 rejected: " in warning
 
 
 # -- an encrypted connection
@@ -521,11 +520,11 @@ def test_a_sidecar_that_is_not_trusted(start: Start, tls_bus: HookBus, certifica
     wait_until(lambda: len(hooked.said()) == 2)
     assert hooked.terminate() == -signal.SIGTERM
     # Said once, however many streams there were and however often each was tried.
-    _, warning, farewell = hooked.said()
+    _, warning, last = hooked.said()
     assert warning.startswith(f"no connection to {tls_bus.address}: UNAVAILABLE: ")
     assert "unable to verify the first certificate" in warning
-    assert warning.endswith(". Messages are held for it.")
-    assert farewell.startswith("the process ends before 2000 messages are acknowledged")
+    assert warning.endswith(". Messages are buffered.")
+    assert last.startswith("exiting with 2000 unacknowledged messages")
 
 
 def test_certificates_that_are_being_replaced(
@@ -618,11 +617,11 @@ def test_a_publishing_thread_that_breaks_down_is_started_again(
         server.stop()
     text = "\n".join(server.said())
     (held,) = re.findall(
-        rf"publishing ended: {re.escape(BREAKDOWNS[action])}\. (\d+) messages were not acknowledged\."
-        r" The server goes on; publishing starts again after 1 s\.",
+        rf"publishing stopped: {re.escape(BREAKDOWNS[action])}\. (\d+) messages were not acknowledged\."
+        r" The server keeps running; publishing restarts in 1 s\.",
         text,
     )
-    missed = sum(map(int, re.findall(r"(\d+) dropped before publishing started again", text)))
+    missed = sum(map(int, re.findall(r"(\d+) dropped while publishing was stopped", text)))
     found = of_request(bus.read(), lasting)
     # What came after the breakdown has the positions that it would have had without it.
     assert positions(found) == [int(number) for number in trade_ids(found)]
@@ -671,10 +670,12 @@ def test_a_publishing_thread_that_cannot_start(start: Start, tmp_path: Path, var
             assert server.ws_replay(request) == plain.ws_replay(request)
         assert server.terminate() == -signal.SIGTERM
         said = server.said()
-        pauses = [line.split()[-2] for line in said if line.startswith("publishing ended: no more threads.")]
+        pauses = [
+            line.split()[-2] for line in said if line.startswith("publishing stopped: no more threads.")
+        ]
         assert pauses == ["1", "2", "4", "8", "16"][: len(pauses)]
         assert pauses
-        assert said[-1].endswith("dropped before publishing started again; 2020 since the start.")
+        assert said[-1].endswith("dropped while publishing was stopped; 2020 since the start.")
     finally:
         server.stop()
 
@@ -723,7 +724,7 @@ def test_a_signal_publishes_what_was_sent(
         received = client.read_all().messages
     events = bus.sidecar.metric("bronze_events_received_total")
     assert events >= len(received)
-    assert "acknowledged" not in server.log.read_text()
+    assert "unacknowledged" not in server.log.read_text()
 
 
 def test_the_servers_own_handler_decides(start: Start, bus: HookBus) -> None:
@@ -784,7 +785,7 @@ def test_a_version_that_was_never_tried(start: Start, bus: HookBus) -> None:
     server.replay(replay_of(1))
     assert bus.wait_for(1)[0].source == "tardis-machine/99.0.0"
     assert server.said() == [
-        "tardis-machine 99.0.0 was never tried with this client; versions 3 and 18 were.",
+        "this client has not been tested with tardis-machine 99.0.0, only with versions 3 and 18.",
         f"tardis-machine 99.0.0 publishes to {bus.address}.",
     ]
 
@@ -796,7 +797,7 @@ def test_unknown_websockets(start: Start, bus: HookBus, tmp_path: Path) -> None:
     manifest.write_text(manifest.read_text().replace('"uWebSockets.js"', '"other-sockets"'))
     server.start()
     assert server.said()[-2] == (
-        "tardis-machine 3.35.5 publishes nothing of its WebSocket routes: "
+        "the WebSocket routes of tardis-machine 3.35.5 are not published: "
         "it depends on neither ws nor uWebSockets.js."
     )
     assert len(server.ws_replay(replay_of(5)).messages) == 5
@@ -813,7 +814,8 @@ def test_an_unknown_library(start: Start, bus: HookBus, variant: Variant, tmp_pa
         entry.write_text(entry.read_text().replace("combine", "unite"))
     server.start()
     assert [line for line in server.said() if "tardis-dev" in line] == [
-        "errors and disconnects of live streams are published only if asked for: this tardis-dev is unknown."
+        "errors and disconnects of live streams are published only if the client asks for them: "
+        "this version of tardis-dev is not supported."
     ]
     assert len(server.ws_stream(live({"trades": 2}, {"error": "not seen"})).messages) == 2
     bus.wait_for(2)
@@ -826,7 +828,8 @@ def test_live_errors_need_a_new_node(tmp_path: Path, bus: HookBus) -> None:
     server = start_with(hide, "modules", hook_environment(bus.address))
     try:
         assert server.said()[-2] == (
-            "errors and disconnects of live streams are published only if asked for: Node.js is too old."
+            "errors and disconnects of live streams are published only if the client asks for them: "
+            "seeing the others needs Node.js 22.15 or newer."
         )
         server.ws_stream(live({"trades": 2}, {"error": "not seen"}))
         bus.wait_for(2)
@@ -840,15 +843,15 @@ def test_live_errors_need_a_new_node(tmp_path: Path, bus: HookBus) -> None:
         ({"address": "no address"}, "ADDRESS: 'no address' is neither host:port nor unix:///path."),
         (
             {"buffer_events": "many"},
-            "BUFFER_EVENTS has to be a whole number from 1 to 1000000000, not 'many'.",
+            "BUFFER_EVENTS must be a whole number from 1 to 1000000000, not 'many'.",
         ),
-        ({"buffer_bytes": "0"}, "BUFFER_BYTES has to be a whole number from 1 to 1000000000, not '0'."),
-        ({"flush_ms": "-1"}, "FLUSH_MS has to be a whole number from 0 to 3600000, not '-1'."),
-        ({"meta": "x"}, "META has to be key:value pairs with commas between them, not 'x'."),
-        ({"meta": "route:7"}, "META must not have the key 'route', which is written for every event."),
-        ({"meta": "event_id:7"}, "META must not have the key 'event_id', which is written for every event."),
-        ({"meta": "a:1,a:2"}, "META has the key 'a' twice."),
-        ({"tls": "yes"}, "TLS has to be true or false, not 'yes'."),
+        ({"buffer_bytes": "0"}, "BUFFER_BYTES must be a whole number from 1 to 1000000000, not '0'."),
+        ({"flush_ms": "-1"}, "FLUSH_MS must be a whole number from 0 to 3600000, not '-1'."),
+        ({"meta": "x"}, "META must be key:value pairs separated by commas, not 'x'."),
+        ({"meta": "route:7"}, "META must not contain the key 'route', which is reserved."),
+        ({"meta": "event_id:7"}, "META must not contain the key 'event_id', which is reserved."),
+        ({"meta": "a:1,a:2"}, "META contains the key 'a' twice."),
+        ({"tls": "yes"}, "TLS must be true or false, not 'yes'."),
         (
             {"tls_ca_file": "x.pem"},
             "TLS_CA_FILE names a file that cannot be read: ENOENT: no such file or directory, open 'x.pem'.",
@@ -945,8 +948,8 @@ def test_the_launcher_without_a_server(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == (
-        "bronze-sidecar: tardis-machine is not installed: not beside this package, in this folder, globally, "
-        "or on the PATH.\n"
+        "bronze-sidecar: tardis-machine was not found next to this package, in this folder, "
+        "in the global packages or on the PATH.\n"
     )
 
 
@@ -954,5 +957,5 @@ def test_the_launcher_without_an_address(launch: Callable[..., MachineServer], t
     install_stand_in(tmp_path, "modules")
     server = launch(tmp_path, "")
     assert len(server.replay(replay_of(5)).lines) == 5
-    assert server.said() == ["BRONZE_SIDECAR_ADDRESS is not set: nothing is published."]
+    assert server.said() == ["BRONZE_SIDECAR_ADDRESS is not set; nothing will be published."]
     assert server.terminate() == -signal.SIGTERM

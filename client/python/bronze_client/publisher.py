@@ -82,6 +82,11 @@ class Publisher:
         return self._stream_id
 
     @property
+    def was_opened(self) -> bool:
+        """Whether the sidecar has opened the stream, now or before."""
+        return self._session.was_opened
+
+    @property
     def stats(self) -> Stats:
         """The counters as they are now."""
         return self._session.stats
@@ -106,6 +111,11 @@ class DisabledPublisher(Publisher):
 
     async def close(self) -> None:
         """Return at once."""
+
+    @property
+    def was_opened(self) -> bool:
+        """Return False."""
+        return False
 
     @property
     def stats(self) -> Stats:

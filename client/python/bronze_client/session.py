@@ -59,6 +59,11 @@ class Session:
         self._task = self._loop.create_task(self._run(), name="bronze-client")
 
     @property
+    def was_opened(self) -> bool:
+        """Whether the sidecar has opened the stream, now or before."""
+        return self._connection.times_opened > 0
+
+    @property
     def stats(self) -> Stats:
         """The counters as they are now."""
         buffer, outcomes = self.buffer, self._outcomes
@@ -123,12 +128,12 @@ class Session:
         try:
             self._refusal = await self._connection.run()
         except Exception as error:
-            log.exception("The client has failed.")
-            self._refusal = f"The client has failed: {error!r}."
+            log.exception("The client failed.")
+            self._refusal = f"The client failed: {error!r}."
         self._has_ended = True
         if self._refusal:
             self.buffer.refuse(self._refusal)
-            log.error("Publishing to %s has ended: %s", self._options.address, self._refusal)
+            log.error("Publishing to %s has stopped: %s", self._options.address, self._refusal)
         self._settle()
 
     async def _end(self) -> None:

@@ -11,8 +11,10 @@ from bronze_cli.values.addresses import (
     is_loopback,
 )
 from bronze_cli.values.scalars import (
+    STANDARD_INPUT,
     Choice,
     File,
+    InputFile,
     Integer,
     ListOf,
     Number,
@@ -24,11 +26,13 @@ from bronze_cli.values.scalars import (
 )
 
 __all__ = [
+    "STANDARD_INPUT",
     "UNIX",
     "Broker",
     "Choice",
     "File",
     "Host",
+    "InputFile",
     "Integer",
     "ListOf",
     "ListenAddress",

@@ -61,6 +61,8 @@ class ListenAddress(Scalar):
                     )
                 ]
             return text
+        if self.unix and text.startswith("/"):
+            return [Fault(f"'{shorten(text)}' is a path.", f"For a unix socket write {UNIX}{shorten(text)}.")]
         fault = host_port_fault(text, least_port=0)
         return [fault] if fault else text
 

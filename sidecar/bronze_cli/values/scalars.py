@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bronze_cli.options import Raw
+from bronze_cli.options import Raw, ValueType
 from bronze_cli.problems import Fault, control_character, did_you_mean, shorten
 
+STANDARD_INPUT = "-"
 
-class Scalar:
+
+class Scalar(ValueType[Any]):
     """A value that is one piece of text."""
 
     metavar = "TEXT"
@@ -161,6 +163,16 @@ class File(Scalar):
         return [fault] if fault else Path(text)
 
 
+class InputFile(Scalar):
+    """A file to read, or standard input."""
+
+    metavar = "FILE"
+
+    def read(self, text: str) -> str | list[Fault]:
+        fault = None if text == STANDARD_INPUT else file_fault(text)
+        return [fault] if fault else text
+
+
 def file_fault(text: str, *, shown: bool = True) -> Fault | None:
     """Say why a file cannot be read, or return None. What may be a secret by mistake is not shown."""
     if not text or "\0" in text:
@@ -179,7 +191,7 @@ def file_fault(text: str, *, shown: bool = True) -> Fault | None:
     return None
 
 
-class ListOf:
+class ListOf(ValueType[tuple[Any, ...]]):
     """Several values: a YAML list, or text with commas."""
 
     def __init__(self, item: Scalar) -> None:
@@ -208,6 +220,9 @@ class ListOf:
 
     def show(self, value: Iterable[Any]) -> str:
         return ", ".join(self.item.show(each) for each in value)
+
+    def combined(self, earlier: Raw, later: Raw) -> Raw | None:
+        return f"{earlier},{later}" if isinstance(earlier, str) and isinstance(later, str) else None
 
 
 def one_or_more(item: dict[str, Any]) -> dict[str, Any]:

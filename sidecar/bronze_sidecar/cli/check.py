@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from bronze_cli.problems import printable
+from bronze_cli.given import Names, from_flags, parsed
+from bronze_cli.options import option, options_of
+from bronze_cli.problems import ConfigError, Problem, printable
+from bronze_cli.values import InputFile, Switch
 
-from bronze_sidecar.configuration.config import Config
+from bronze_sidecar.configuration.config import OPTIONS as SIDECAR_OPTIONS
+from bronze_sidecar.configuration.config import Config, configure
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
+from bronze_sidecar.envelope.wire import timestamp_field
+from bronze_sidecar.errors import Rejected
+from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Rules
 from bronze_sidecar.sinks import Backend
+
+DESCRIPTION = """
+Validates the options, from wherever they are given, and shows where every kind of event would go:
+destination, key and headers on each back end. It connects to nothing. All options of `run` are taken as well.
+"""
 
 SAMPLE_DATA_TYPES = {
     "trade": "trade",
@@ -29,6 +46,56 @@ SAMPLE_DATA_TYPES = {
     "error": "error",
     "disconnect": "disconnect",
 }
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What this command alone takes."""
+
+    json: bool = option(Switch(), "Prints JSON instead of a table.", default=False)
+    event: str | None = option(
+        InputFile(),
+        "A file of normalized messages, one JSON object a line, to show the routes of; - is standard input."
+        " One sample event of each kind is shown if not given.",
+    )
+
+
+OPTIONS = options_of(CheckOptions)
+NAMES = Names((*OPTIONS, *SIDECAR_OPTIONS), listed_by="bronze-sidecar help options")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print where events would go; raise ConfigError with everything that is wrong."""
+    given = from_flags(arguments, NAMES)
+    own = {each.path: given.values.pop(each.path) for each in OPTIONS if each.path in given.values}
+    options = CheckOptions(**parsed(own, NAMES, given.problems))
+    config = configure(given, os.environ)
+    events = sample_events() if options.event is None else _events_of(options.event)
+    rows = report(config, events)
+    print(as_json(rows) if options.json else as_table(config, rows))
+    return 0
+
+
+def _events_of(path: str) -> list[Event]:
+    """Map the normalized messages of a file, one a line; raise ConfigError if that fails."""
+    try:
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError([Problem("--event", f"the file cannot be read: {error.strerror}.")]) from error
+    mapper = Mapper(StreamContext(stream_id="check", source="check"))
+    seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+    ingest_field = timestamp_field(5, seconds, nanoseconds)
+    events: list[Event] = []
+    for position, line in enumerate(content.splitlines()):
+        if not line.strip():
+            continue
+        try:
+            events += mapper.events(line, position, ingest_field)
+        except Rejected as error:
+            raise ConfigError([Problem("--event", f"{path}:{position + 1}: {error}")]) from error
+    if not events:
+        raise ConfigError([Problem("--event", f"'{path}' holds no message.")])
+    return events
 
 
 def sample_events() -> list[Event]:

@@ -1,17 +1,36 @@
-"""Asks a running sidecar whether it lives, for supervisors that can only start a program."""
+"""`bronze-sidecar health`: asks a running sidecar if it is alive, for those that only start programs."""
 
 from __future__ import annotations
 
 import http.client
+import os
+from collections.abc import Sequence
 from http import HTTPStatus
 
-from bronze_sidecar.configuration.config import Config
+from bronze_cli.program import CommandFailed
 
+from bronze_sidecar.configuration.config import NAMES, PROCESS_OPTIONS, Config, load
+
+DESCRIPTION = """
+Asks the sidecar that runs with these options if it is alive. Only --admin-listen matters, from wherever it is
+given. Exit status: 0 it answers · 1 it does not.
+"""
+OPTIONS = [each for each in PROCESS_OPTIONS if each.name in {"admin_listen", "config"}]
 TIMEOUT_SECONDS = 5
+
+__all__ = ["DESCRIPTION", "NAMES", "OPTIONS", "run"]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Ask; raise CommandFailed if there is no good answer."""
+    fault = fault_of(load(arguments, os.environ))
+    if fault:
+        raise CommandFailed(fault)
+    return 0
 
 
 def fault_of(config: Config) -> str | None:
-    """Return why the sidecar with this configuration does not live, or None if it does."""
+    """Say why the sidecar with this configuration is not alive; None if it is."""
     # Connecting to an address that stands for all of them reaches this machine.
     host, _, port = config.admin_listen.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_SECONDS)

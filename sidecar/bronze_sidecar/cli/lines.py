@@ -14,7 +14,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-STANDARD_INPUT = "-"
+from bronze_cli.values import STANDARD_INPUT
+
 LONGEST_LINE = 64 << 20
 """A longer one is no message but a wrong file."""
 

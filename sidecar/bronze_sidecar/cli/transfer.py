@@ -9,14 +9,17 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from bronze_cli.options import option
+import msgspec
+from bronze_cli.options import Raw, option
+from bronze_cli.problems import Fault, shorten
 from bronze_cli.progress import Progress
-from bronze_cli.values import Choice, File, ListenAddress, Number, Switch, Text
+from bronze_cli.values import Choice, File, ListenAddress, Number, Scalar, Switch, Text
 from bronze_client import Failure, Publisher, PublishError, Stats, connect
 from bronze_client.options import Origin
 
@@ -25,6 +28,9 @@ from bronze_sidecar.cli.lines import Broken, Lines, read_ahead
 EXIT_UNDELIVERED = 1
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 SHOWN_FAILURES = 5
+# If none of so many lines is a JSON object, the file is of another kind.
+FIRST_LINES = 20
+MOST_GAPS = 10_000
 # Enough to keep a sidecar busy, little enough to be done with soon after Ctrl-C.
 BUFFER_EVENTS = 20_000
 STALL_SECONDS = 1.0
@@ -32,6 +38,30 @@ LOOK_SECONDS = 0.1
 PACE_SECONDS = 0.01
 MOMENT_SECONDS = 2.0
 """How long an interrupted transfer waits for what is on its way."""
+
+
+class Entry(Scalar):
+    """A key and a value, once or several times; the value may hold anything."""
+
+    metavar = "KEY:VALUE"
+
+    def parse(self, raw: Raw) -> dict[str, str] | list[Fault]:
+        entries: dict[str, str] = {}
+        faults: list[Fault] = []
+        for text in [raw] if isinstance(raw, str) else raw:
+            key, colon, value = text.partition(":")
+            if not colon:
+                faults.append(Fault(f"'{shorten(text)}' has no ':'.", f"Write {self.metavar}."))
+            elif key in entries:
+                faults.append(Fault(f"'{shorten(key)}' is given twice."))
+            entries[key] = value
+        return faults or entries
+
+    def combined(self, earlier: Raw, later: Raw) -> Raw | None:
+        return [*([earlier] if isinstance(earlier, str) else earlier), str(later)]
+
+    def show(self, value: Mapping[str, str]) -> str:
+        return ", ".join(f"{key}:{text}" for key, text in value.items())
 
 
 @dataclass(frozen=True)
@@ -50,16 +80,17 @@ class SendOptions:
     )
     request_id: str = option(Text(), "The request that the messages answer.", default="")
     session_id: str = option(Text(), "The client session that made the request.", default="")
-    meta: tuple[str, ...] = option(
-        Text(), "An entry for the meta of every event, as key:value; may be given several times.", default=()
+    meta: Mapping[str, str] | None = option(
+        Entry(), "An entry for the meta of every event; may be given several times."
     )
-    rate: float = option(
-        Number(0.01, 1e9), "Most messages sent in a second; as many as possible if not given.", default=0.0
+    rate: float | None = option(
+        Number(0.01, 1e9), "Most messages sent in a second; as many as possible if not given."
     )
-    timeout: float = option(
-        Number(0.1, 1e9),
-        "Gives up when nothing was acknowledged for so many seconds; never if not given.",
-        default=0.0,
+    connect_timeout: float = option(
+        Number(0.1, 1e9), "Gives up when no sidecar has answered for so many seconds.", default=30.0
+    )
+    timeout: float | None = option(
+        Number(0.1, 1e9), "Gives up when nothing was acknowledged for so many seconds; never if not given."
     )
     tls: bool = option(Switch(), "Encrypts the connection.", default=False)
     tls_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
@@ -70,16 +101,16 @@ class SendOptions:
 class Transfer:
     """One run: from the first line to the last acknowledgement."""
 
-    def __init__(self, lines: Lines, options: SendOptions, meta: Mapping[str, str]) -> None:
+    def __init__(self, lines: Lines, options: SendOptions) -> None:
         self._lines = lines
         self._options = options
-        self._meta = meta
         self._progress = Progress(sys.stderr)
         self._began = time.monotonic()
         self._seconds = 0.0
         self._stream_id = ""
         self._stats = Stats()
         self._position = -1
+        self._numbers = LineNumbers()
         self._refused = 0
         """Messages that the client would not take."""
         self._failures: list[str] = []
@@ -138,7 +169,7 @@ class Transfer:
             stream_id=options.stream_id,
             request_id=options.request_id,
             session_id=options.session_id,
-            meta=self._meta,
+            meta=self._options.meta,
             buffer_events=BUFFER_EVENTS,
             on_full="wait",
             max_wait=math.inf,
@@ -195,36 +226,65 @@ class Transfer:
     async def _send_all(self, publisher: Publisher) -> None:
         pace = Pace(self._options.rate) if self._options.rate else None
         try:
-            async with contextlib.aclosing(read_ahead(self._lines)) as blocks:
-                async for lines in blocks:
-                    for line in lines:
-                        if not line or line.isspace():
-                            continue
-                        if not await self._publish(publisher, line):
-                            # It waits for room for as long as it takes, so this is the sidecar's last word.
-                            return
-                        if pace:
-                            await pace.wait()
+            async with contextlib.aclosing(self._messages()) as messages:
+                async for number, line in messages:
+                    if not await self._publish(publisher, number, line):
+                        # It waits for room for as long as it takes, so this is the sidecar's last word.
+                        return
+                    if pace:
+                        await pace.wait()
         except Broken as error:
             self._error = str(error)
+        if not self._error and self._position < 0:
+            self._progress.note(f"bronze-sidecar: {self._lines.name} holds no messages.")
         await _flush(publisher)
 
-    async def _publish(self, publisher: Publisher, line: bytes) -> bool:
+    async def _messages(self) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Yield the lines that hold something, with their numbers, once one of the first is a JSON object."""
+        held: list[tuple[int, bytes]] | None = []
+        number = 0
+        async with contextlib.aclosing(read_ahead(self._lines)) as blocks:
+            async for lines in blocks:
+                for number, line in enumerate(lines, number + 1):  # noqa: B020 - it goes on where it was
+                    if not line or line.isspace():
+                        continue
+                    if held is None:
+                        yield number, line
+                        continue
+                    held.append((number, line))
+                    if _is_object(line):
+                        for message in held:
+                            yield message
+                        held = None
+                    elif len(held) == FIRST_LINES:
+                        raise self._not_json(held)
+        if held:
+            raise self._not_json(held)
+
+    def _not_json(self, held: list[tuple[int, bytes]]) -> Broken:
+        return Broken(
+            f"{self._lines.name}: this is not newline-delimited JSON: no JSON object in line {held[0][0]}"
+            + (f", nor in the next {len(held) - 1}." if len(held) > 1 else ".")
+        )
+
+    async def _publish(self, publisher: Publisher, number: int, line: bytes) -> bool:
         self._position += 1
+        if self._numbers.add(self._position, number) > MOST_GAPS:
+            self._numbers.forget(publisher.stats.acknowledged)
         try:
             # Whatever else the line is, with a blank in front it counts as JSON, and is refused as such.
             return await publisher.publish_wait(line if line.startswith(b"{") else b" " + line)
         except ValueError as error:
             self._refused += 1
-            self._note_failure(f"position {self._position} rejected: {error}")
+            self._note_failure(self._position, f"position {self._position} rejected: {error}")
             return True
 
     def _on_failure(self, failure: Failure) -> None:
-        self._note_failure(str(failure))
+        self._note_failure(failure.position, str(failure))
 
-    def _note_failure(self, text: str) -> None:
+    def _note_failure(self, position: int, text: str) -> None:
         if len(self._failures) < SHOWN_FAILURES:
-            self._failures.append(text)
+            self._failures.append(f"line {self._numbers.of(position)}, {text}")
 
     # -- watching
 
@@ -242,7 +302,14 @@ class Transfer:
                 self._progress.show(f"waiting for the sidecar at {self._options.to}: {obstacle}")
             else:
                 self._progress.show(self._figures(), self._share())
-            if 0 < self._options.timeout < now - since:
+            if not publisher.was_opened and now - self._began > self._options.connect_timeout:
+                self._error = (
+                    f"gave up: no sidecar has answered at {self._options.to} for"
+                    f" {self._options.connect_timeout:g} seconds. {await _flush(publisher, 0)}"
+                )
+                sending.cancel()
+                return
+            if self._options.timeout and now - since > self._options.timeout:
                 self._error = (
                     f"gave up: nothing was acknowledged for {self._options.timeout:g} seconds. {obstacle}"
                 )
@@ -261,6 +328,31 @@ class Transfer:
             f"{stats.accepted:,} messages, {stats.acknowledged / seconds:,.0f}/s,"
             f" {stats.acknowledged:,} acknowledged, {rejected:,} rejected"
         )
+
+
+class LineNumbers:
+    """Tells the line of each message: empty lines are no messages."""
+
+    def __init__(self) -> None:
+        self._positions = [0]
+        self._empty = [1]
+        """How much larger the line's number is, from each of these positions on."""
+
+    def add(self, position: int, number: int) -> int:
+        """Take note of a message's line; return how much is remembered."""
+        if number - position != self._empty[-1]:
+            self._positions.append(position)
+            self._empty.append(number - position)
+        return len(self._positions)
+
+    def forget(self, settled: int) -> None:
+        """Forget about the first messages, which nobody will ask about."""
+        first = max(0, bisect_right(self._positions, settled) - 1)
+        del self._positions[:first], self._empty[:first]
+
+    def of(self, position: int) -> int:
+        """Return the number of a message's line."""
+        return position + self._empty[max(0, bisect_right(self._positions, position) - 1)]
 
 
 class Pace:
@@ -288,6 +380,14 @@ async def _flush(publisher: Publisher, timeout: float | None = None) -> str:  # 
     except PublishError as error:
         return error.reason
     return ""
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 class _Notes(logging.Handler):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bronze_cli.given import Given, Names, from_environment, from_flags
+from bronze_cli.given import Given, Names, from_environment, from_flags, parsed
 from bronze_cli.options import Option, Raw, option, options_of
 from bronze_cli.problems import ConfigError, Fault, Problem
 from bronze_cli.values import (
@@ -24,7 +25,6 @@ from bronze_cli.values import (
 
 from bronze_sidecar.configuration.file import from_file
 from bronze_sidecar.routing.route import trial_faults
-from bronze_sidecar.routing.values import Headers
 from bronze_sidecar.sinks import BACKENDS, Backend
 
 MEBIBYTE = 1 << 20
@@ -85,27 +85,45 @@ class Config:
     )
 
 
+VARIABLE_PREFIX = "SIDECAR_"
 OPTIONS: tuple[Option[Any], ...] = (
-    *options_of(Config, ""),
-    *(each for backend in BACKENDS for each in options_of(backend, backend.name)),
+    *options_of(Config, variable_prefix=VARIABLE_PREFIX),
+    *(
+        each
+        for backend in BACKENDS
+        for each in options_of(backend, backend.name, variable_prefix=VARIABLE_PREFIX)
+    ),
 )
-NAMES = Names(OPTIONS)
+PROCESS_OPTIONS = tuple(each for each in OPTIONS if not each.group)
+NAMES = Names(OPTIONS, listed_by="bronze-sidecar help options")
+
+# Kubernetes sets these for Services whose names begin with 'sidecar'.
+_SERVICE_VARIABLE = re.compile(
+    r"SIDECAR_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+# The client in tardis-machine, which may share our environment, reads these.
+_VARIABLES_OF_CLIENT = re.compile(r"BRONZE_SIDECAR_TLS(_(CA|CERT|KEY)_FILE)?")
 
 
 def load(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Return the checked configuration; raise ConfigError with everything that is wrong."""
-    flags, variables = from_flags(arguments, NAMES), from_environment(environ, NAMES)
-    problems = [*flags.problems, *variables.problems]
+    return configure(from_flags(arguments, NAMES), environ)
+
+
+def configure(flags: Given, environ: Mapping[str, str]) -> Config:
+    """Return the checked configuration that flags, variables and the file give together."""
+    variables = from_environment(_own_variables(environ), NAMES, VARIABLE_PREFIX)
+    problems = [*flags.problems, *variables.problems, *_mistaken_variables(environ)]
     given = {**variables.values, **flags.values}
     if "config" in given:
         file = _file(given["config"], problems)
         problems += file.problems
         given = {**file.values, **given}
-    values = _values(given, problems)
+    values = parsed(given, NAMES, problems)
     backends = [_backend(cls, given, values, problems) for cls in BACKENDS]
     config = Config(
         backends=tuple(backend for backend in backends if backend),
-        **{each.attribute: values[each.path] for each in OPTIONS if not each.group and each.path in values},
+        **{each.attribute: values[each.path] for each in PROCESS_OPTIONS if each.path in values},
     )
     for attribute, fault in _process_faults(config):
         where = given[attribute][0] if attribute in given else NAMES.by_path[attribute].flag
@@ -113,6 +131,27 @@ def load(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _own_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in NAMES.variables or not _SERVICE_VARIABLE.fullmatch(name)
+    }
+
+
+def _mistaken_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
+    """Notice variables that were meant for us, but begin with the product's name."""
+    for name, value in sorted(environ.items()):
+        meant = VARIABLE_PREFIX + name.removeprefix("BRONZE_").removeprefix(VARIABLE_PREFIX)
+        if (
+            name.startswith("BRONZE_")
+            and value
+            and meant in NAMES.variables
+            and not _VARIABLES_OF_CLIENT.fullmatch(name)
+        ):
+            yield Problem(name, "is not read by the sidecar.", f"Did you mean {meant}?")
 
 
 def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
@@ -144,31 +183,6 @@ def _file(given: tuple[str, Raw | None], problems: list[Problem]) -> Given:
         problems += [Problem(where, fault.what, fault.remedy) for fault in path]
         return Given()
     return from_file(path, NAMES)
-
-
-def _values(given: Mapping[str, tuple[str, Raw | None]], problems: list[Problem]) -> dict[str, Any]:
-    values = {}
-    for path, (where, raw) in given.items():
-        if raw is None:
-            continue
-        value_type = NAMES.by_path[path].value_type
-        value = value_type.parse(raw)
-        if not isinstance(value, list):
-            values[path] = value
-        # A header may well hold an e-mail address, all else an address with a user and password.
-        elif _may_hold_credentials(raw, "://" if isinstance(value_type, Headers) else ":"):
-            problems += [
-                Problem(where, "is wrong, and not shown: it may hold credentials.", f.remedy) for f in value
-            ]
-        else:
-            problems += [Problem(where, fault.what, fault.remedy) for fault in value]
-    return values
-
-
-def _may_hold_credentials(raw: Raw, sign: str) -> bool:
-    """Whether '@' stands behind the sign, also where a comma in the password splits the text."""
-    texts = [raw] if isinstance(raw, str) else raw.values() if isinstance(raw, dict) else raw
-    return any("@" in text.partition(sign)[2] for text in texts)
 
 
 def _backend(

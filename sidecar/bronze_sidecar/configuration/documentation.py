@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from bronze_cli.help import WIDTH, default_text, described, wrapped
 from bronze_cli.options import Option
 
 from bronze_sidecar.configuration.config import OPTIONS
 from bronze_sidecar.sinks import BACKENDS
+
+OVERVIEW = """
+Options are given by flags, by environment variables and in a YAML file (--config); a flag beats its variable,
+which beats the file. A back end is on when its required options are given.
+"""
 
 
 def groups() -> Iterator[tuple[str, str, list[Option[Any]]]]:
@@ -18,37 +23,13 @@ def groups() -> Iterator[tuple[str, str, list[Option[Any]]]]:
         yield name, title, [each for each in OPTIONS if each.group == name]
 
 
-def help_text(width: int = 100) -> str:
+def help_text(width: int = WIDTH) -> str:
     """Describe every option for a terminal."""
-    lines = []
-    for _, title, options in groups():
-        lines.append(f"\n{title}:")
-        for each in options:
-            head = each.flag if each.is_switch else f"{each.flag} {each.value_type.metavar}"
-            lines.append(f"  {head}")
-            lines += textwrap.wrap(
-                _sentence(each),
-                width,
-                initial_indent=" " * 6,
-                subsequent_indent=" " * 6,
-                break_on_hyphens=False,
-            )
+    lines = [*wrapped(OVERVIEW, width)]
+    for name, title, options in groups():
+        heading = f"{title} (below `{name}:` in the file)" if name else title
+        lines += ["", f"{heading}:", *described(options, width)]
     return "\n".join(lines)
-
-
-def _sentence(each: Option[Any]) -> str:
-    notes = [f"${each.variable}"]
-    if each.secret:
-        notes.append(f"or the path of a file in ${each.variable}_FILE or {each.flag}-file")
-    if each.required:
-        notes.append("required")
-    elif (default := _default(each)) != "":
-        notes.append(f"default {default}")
-    return f"{each.doc} [{'; '.join(notes)}]"
-
-
-def _default(each: Option[Any]) -> str:
-    return "" if each.default is None else each.value_type.show(each.default)
 
 
 def option_tables() -> str:
@@ -56,7 +37,7 @@ def option_tables() -> str:
     tables = []
     for name, title, options in groups():
         rows = [
-            f"| {_code(each.flag, bold=each.required)} | {_code(_default(each))} | {_markdown(each)} |"
+            f"| {_code(each.flag, bold=each.required)} | {_code(default_text(each))} | {_markdown(each)} |"
             for each in options
         ]
         heading = f"#### {title}" + (f" (`{name}:` in the file)" if name else "")

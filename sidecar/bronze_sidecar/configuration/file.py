@@ -33,6 +33,8 @@ class _FileReader:
         self.path = path
         self.names = names
         self.given = Given()
+        self.groups: list[tuple[str, int]] = []
+        """The back ends that the file names so far, each with its line."""
 
     def report(self, where: str, what: str, remedy: str = "") -> None:
         self.given.problems.append(Problem(where, what, remedy))
@@ -70,7 +72,9 @@ class _FileReader:
             group = _folded(key)
             if not group or group not in self.names.keys:
                 self.note("", key, line, node)
-            elif not _is_null(node):
+                continue
+            self.groups.append((group, line))
+            if not _is_null(node):
                 for name, its_line, value in self.entries(node, f"'{group}'", _folded):
                     self.note(group, name, its_line, value)
 
@@ -103,7 +107,8 @@ class _FileReader:
         where = f"{self.path}:{line}: {name_alone(f'{group}.{key}' if group else key)}"
         if _folded(key) not in known:
             choices = [*known, *(filter(None, self.names.keys) if not group else ())]
-            self.report(where, "no such option.", did_you_mean(_folded(key), choices))
+            remedy = self.indentation(_folded(key), line) if not group else ""
+            self.report(where, "no such option.", remedy or did_you_mean(_folded(key), choices))
             return
         option, is_file = known[_folded(key)]
         if option.secret and not isinstance(node, yaml.ScalarNode):
@@ -117,6 +122,14 @@ class _FileReader:
             return
         if raw is not None:
             give(self.given, option, where, raw, is_file=is_file)
+
+    def indentation(self, key: str, line: int) -> str:
+        """Return where a key belongs that stands at the left and is an option of the back end above it."""
+        above = [group for group, its_line in self.groups if its_line < line]
+        if above and key in self.names.keys[above[-1]]:
+            return f"If it belongs to '{above[-1]}:' above it, indent it by two spaces."
+        owners = [group for group, keys in self.names.keys.items() if group and key in keys]
+        return f"Write it below '{owners[0]}:', indented by two spaces." if len(owners) == 1 else ""
 
     def raw(self, node: yaml.Node) -> Raw | None:
         if isinstance(node, yaml.SequenceNode):

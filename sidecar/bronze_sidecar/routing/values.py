@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bronze_cli.options import Raw
+from bronze_cli.options import Raw, ValueType
 from bronze_cli.problems import Fault, control_character, did_you_mean, shorten
 from bronze_cli.values.scalars import Scalar, one_or_more, split
 
@@ -15,7 +15,7 @@ from bronze_sidecar.routing.naming import Target
 from bronze_sidecar.routing.template import Template, parse
 
 
-class Cases:
+class Cases(ValueType[frozenset[str]]):
     """Payload cases, in any spelling."""
 
     metavar = "CASE,…"
@@ -62,7 +62,7 @@ class Destination(Scalar):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(ValueType[dict[str, Any]]):
     """Keys and values: a YAML mapping, or `key:value` with commas."""
 
     metavar = "KEY:VALUE,…"
@@ -128,6 +128,8 @@ class Headers(Pairs):
 
     name_fault: Callable[[str], str | None]
     metavar = "NAME:VALUE,…"
+    # A header may well hold an e-mail address.
+    before_credentials = "://"
 
     def entry(self, key: str, text: str) -> tuple[str, str, list[Fault]]:
         what = self.header_fault(key) or (f"header '{shorten(key)}' has an empty value" if not text else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import structlog
@@ -17,8 +18,10 @@ def logger() -> structlog.stdlib.BoundLogger:
 def set_up_logging(level: str, form: str) -> None:
     """Log to standard error: readable on a terminal, JSON otherwise, unless told."""
     readable = form == "console" or (form == "auto" and sys.stderr.isatty())
+    # https://no-color.org
+    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=colours) if readable else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from bronze_cli.program import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 BATCH_SIZES = (1, 4, 16, 64, 256, 1024, 4096, 16384)
@@ -30,6 +31,7 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # a second time series for each counter, which nobody reads
         self.registry = CollectorRegistry()
+        self._gauge("build_info", "Always 1; the label has the version.", "version").labels(version()).set(1)
         self.received = self._counter("events_received", "Events taken from producers.")
         self.received_bytes = self._counter("received_bytes", "Bytes of the requests taken from producers.")
         self.filtered = self._counter("events_filtered", "Events that no back end takes.")

@@ -164,7 +164,7 @@ def test_a_waiting_event_that_can_never_be_sent_is_dropped(open_buffer: Open) ->
     assert buffer.take(size=2) == (2, False, [b"e"])
     assert (buffer.state().dropped, buffer.state().reason) == (
         1,
-        "The sidecar takes no event so large.",
+        "The event is larger than the sidecar accepts.",
     )
     assert (buffer.state().events, buffer.state().bytes) == (2, 2)
     with pytest.raises(ValueError, match="at most 2 can be sent"):
@@ -292,5 +292,5 @@ def test_a_block_that_has_to_be_cut_and_has_other_lines_than_was_said_is_dropped
     assert buffer.take(events=1) is None
     buffer.call("markDue")
     assert buffer.take(events=1) == (3, True, [b"{4}"])
-    assert buffer.state().reason == "A block has not as many lines as was said."
+    assert buffer.state().reason == "A block does not have the announced number of lines."
     assert (buffer.state().dropped, buffer.state().events) == (3, 1)

@@ -106,7 +106,7 @@ def test_a_decimal_keeps_its_digits(number: str, text: bytes) -> None:
 
 @pytest.mark.parametrize("event", [object(), Trade()])
 def test_what_no_mapping_is_is_refused_in_python(event: object) -> None:
-    with pytest.raises(TypeError, match="An event is an envelope, bytes, a mapping or JSON text"):
+    with pytest.raises(TypeError, match="An event must be an envelope, bytes, a mapping or JSON text"):
         encode(event)  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ def test_any_mapping_and_the_shortest_digits_will_do_in_python() -> None:
 
 @pytest.mark.parametrize("event", [None, 1, 1.5, True, ["a"], [{"type": "trade"}]])
 def test_what_is_no_event_is_refused(client: ClientUnderTest, event: object) -> None:
-    with pytest.raises(TypeError, match=r"^An event is an .*, not "):
+    with pytest.raises(TypeError, match=r"^An event must be an .*, not "):
         client.encode(event)  # type: ignore[arg-type]
 
 

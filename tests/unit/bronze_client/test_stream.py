@@ -453,7 +453,7 @@ async def test_credits_for_bytes_are_never_exceeded_and_too_large_events_are_dro
             with pytest.raises(PublishError) as caught:
                 await publisher.flush(LONG)
             assert (caught.value.unacknowledged, caught.value.dropped) == (0, 1)
-            assert caught.value.reason == "The sidecar takes no event so large."
+            assert caught.value.reason == "The event is larger than the sidecar accepts."
             with pytest.raises(ValueError, match="The event has 11 bytes; at most 10 can be sent"):
                 await publisher.publish(b"f" * 11)
         assert [(batch.first_position, list(batch.envelopes)) for batch in sidecar.batches()] == [

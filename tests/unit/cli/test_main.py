@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from bronze_sidecar.cli import main as cli
+from bronze_sidecar.cli import run as run_command
 from bronze_sidecar.cli.main import main
+from bronze_sidecar.configuration.documentation import help_text
 from configurations import KAFKA, REDIS
 
 PROGRAM = Path(sys.executable).parent / "bronze-sidecar"
@@ -29,6 +31,14 @@ def run(*arguments, stdin=b"", **environ):
         env={"PATH": os.environ["PATH"]} | environ,
     )
 
+
+COMPLETE = """\
+eval "$($0 completion bash)"
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+_bronze_sidecar
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
 
 # The program
 
@@ -102,7 +112,7 @@ def test_the_program_may_be_run_as_a_module():
         [sys.executable, "-m", "bronze_sidecar", "chek"], capture_output=True, check=False
     )
     assert (result.returncode, result.stdout) == (2, b"")
-    assert result.stderr == b"bronze-sidecar: no command 'chek'. Did you mean 'check'?\n"
+    assert result.stderr == b"bronze-sidecar: there is no command 'chek'. Did you mean 'check'?\n"
 
 
 # Commands
@@ -121,27 +131,96 @@ def refused(capsys):
     return refuse
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["-h"], ["--help"], ["help"], ["check", "--help"], ["schema", "--help"]]
-)
-def test_help_is_printed(arguments, capsys):
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
+def test_help_is_short_and_lists_the_commands(arguments, capsys):
     assert main(arguments) == 0
     output = capsys.readouterr()
     assert output.out.startswith("usage: bronze-sidecar COMMAND [OPTIONS]\n")
+    for command in ("run", "check", "send", "health", "schema", "completion"):
+        assert f"\n  {command} " in output.out
+    assert len(output.out.splitlines()) < 20
     assert output.err == ""
+
+
+@pytest.mark.parametrize("command", ["run", "check", "send", "health", "schema"])
+@pytest.mark.parametrize("form", ["{} --help", "{} -h", "{} --unknown --help", "help {}"])
+def test_help_on_a_command_is_about_itself(command, form, capsys):
+    assert main(form.format(command).split()) == 0
+    output = capsys.readouterr()
+    assert output.out.startswith(f"usage: bronze-sidecar {command}")
+    assert ("--json" in output.out) == (command == "check")
+    assert ("--grace-seconds N" in output.out) == (command == "run")
+    assert "--kafka-brokers" not in output.out
+    assert all(len(line) <= 100 for line in output.out.splitlines())
+    assert output.err == ""
+
+
+def test_help_on_options_lists_all(capsys):
+    assert main(["help", "options"]) == 0
+    assert capsys.readouterr().out == help_text() + "\n"
+
+
+def test_help_on_nothing_that_there_is_names_the_nearest(refused):
+    assert refused("help", "option") == "there is no help on 'option'. Did you mean 'options'?"
+
+
+@pytest.mark.parametrize("word", ["--version", "-V"])
+def test_the_version_is_printed(word, capsys):
+    assert main([word]) == 0
+    assert capsys.readouterr().out == "bronze-sidecar 0.1.0\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_name_commands_and_flags(shell, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("health", "kafka-brokers", "nats-pass-file", "connect-timeout", "event"):
+        assert re.search(rf"\b{word}\b", script), word
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("bronze-sidecar he", ["health", "help"]),
+        ("bronze-sidecar send --conn", ["--connect-timeout"]),
+        ("bronze-sidecar check --ev", ["--event"]),
+        ("bronze-sidecar run --ev", []),
+        ("bronze-sidecar run --nats-pass", ["--nats-pass", "--nats-pass-file"]),
+    ],
+)
+def test_bash_completes_what_is_typed(typed, offered):
+    words = typed.split()
+    completed = subprocess.run(
+        [
+            "bash",
+            "-c",
+            COMPLETE,
+            str(PROGRAM),
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert completed.stdout.split() == offered
+
+
+@pytest.mark.parametrize("arguments", [[], ["tcsh"], ["bash", "zsh"]])
+def test_completion_takes_one_shell(arguments, refused):
+    assert refused("completion", *arguments) == "completion takes the name of a shell: bash, zsh, fish."
 
 
 @pytest.mark.parametrize(("word", "meant"), [("chek", "check"), ("Schema", "schema"), ("scheme", "schema")])
 def test_an_unknown_command_is_refused_with_the_nearest(word, meant, refused):
-    assert refused(word) == f"no command '{word}'. Did you mean '{meant}'?"
+    assert refused(word) == f"there is no command '{word}'. Did you mean '{meant}'?"
 
 
 def test_an_unknown_command_near_to_none_lists_all(refused):
-    assert refused("frobnicate").startswith("no command 'frobnicate'. Valid are run, check, ")
+    assert refused("frobnicate").startswith("there is no command 'frobnicate'. Valid are run, check, ")
 
 
 def test_an_unknown_command_is_shown_without_control_characters(refused):
-    assert refused("\x1b[31m" + "x" * 100).startswith("no command '\ufffd[31mxxx")
+    assert refused("\x1b[31m" + "x" * 100).startswith("there is no command '\ufffd[31mxxx")
 
 
 def test_options_without_a_command_are_refused(refused):
@@ -151,7 +230,10 @@ def test_options_without_a_command_are_refused(refused):
 
 
 def test_schema_takes_no_options(refused):
-    assert refused("schema", "--config=x") == "schema takes no options."
+    assert refused("schema", "--config=x", "y").splitlines()[1:] == [
+        "  --config: no such option. `bronze-sidecar schema --help` lists all.",
+        "  command line: unexpected argument after --config.",
+    ]
 
 
 def test_the_environment_is_read(refused, monkeypatch):
@@ -162,67 +244,83 @@ def test_the_environment_is_read(refused, monkeypatch):
 # check --event
 
 
+@pytest.fixture
+def problem(refused):
+    """Run a command that must be refused for one reason; return that."""
+
+    def refuse(*arguments: str) -> str:
+        count, reason = refused(*arguments).split("\n  ")
+        assert count == "1 problem in the configuration"
+        return str(reason)
+
+    return refuse
+
+
 @pytest.mark.parametrize("rest", [[], ["--json"], [*KAFKA]])
-def test_an_event_file_must_be_named(rest, refused):
-    assert refused("check", "--event", *rest) == "--event: needs a value. Write --event=FILE."
+def test_an_event_file_must_be_named(rest, problem):
+    assert problem("check", "--event", *rest) == "--event: needs a value. Write --event=FILE."
 
 
-def test_an_event_file_given_as_nothing_must_be_named(refused):
-    assert refused("check", "--event=") == "--event: needs a value. Write --event=FILE."
+def test_an_event_file_given_as_nothing_must_be_named(problem):
+    assert problem("check", "--event=") == "--event: names no file."
 
 
-def test_an_event_file_must_exist(refused):
-    assert refused("check", "--event=/no/such") == "--event: the file '/no/such' does not exist."
+def test_an_event_file_must_exist(problem):
+    assert problem("check", "--event=/no/such") == "--event: the file '/no/such' does not exist."
 
 
-def test_an_event_file_must_be_a_file(refused, tmp_path):
-    assert refused("check", f"--event={tmp_path}") == f"--event: the file '{tmp_path}' is a folder."
+def test_an_event_file_must_be_a_file(problem, tmp_path):
+    assert problem("check", f"--event={tmp_path}") == f"--event: the file '{tmp_path}' is a folder."
 
 
-def test_an_event_file_that_fails_while_it_is_read_is_refused(refused, tmp_path, monkeypatch):
+def test_an_event_file_that_fails_while_it_is_read_is_refused(problem, tmp_path, monkeypatch):
     def fail(_):
         raise OSError(5, "Input/output error")
 
     (tmp_path / "event").write_bytes(TRADE)
     monkeypatch.setattr(Path, "read_bytes", fail)
-    assert refused("check", f"--event={tmp_path}/event") == (
+    assert problem("check", f"--event={tmp_path}/event") == (
         "--event: the file cannot be read: Input/output error."
     )
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_an_event_file_must_hold_a_message(content, refused, tmp_path):
+def test_an_event_file_must_hold_a_message(content, problem, tmp_path):
     path = tmp_path / "event"
     path.write_bytes(content)
-    assert refused("check", f"--event={path}") == f"--event: '{path}' holds no message."
+    assert problem("check", f"--event={path}") == f"--event: '{path}' holds no message."
 
 
-def test_a_message_that_cannot_be_mapped_is_reported_with_its_line(refused, tmp_path):
+def test_a_message_that_cannot_be_mapped_is_reported_with_its_line(problem, tmp_path):
     path = tmp_path / "event"
     path.write_bytes(TRADE + b"\n" + b'{"type":"trade"}\n')
-    assert refused("check", f"--event={path}").startswith(f"--event: {path}:2: trade: field 'exchange': ")
+    assert problem("check", f"--event={path}").startswith(f"--event: {path}:2: trade: field 'exchange': ")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"[]", b"{", b'{"type":"trad"}', b"null", b'"\x1b"'])
-def test_what_is_no_message_is_reported_with_its_line(content, refused, tmp_path):
+def test_what_is_no_message_is_reported_with_its_line(content, problem, tmp_path):
     path = tmp_path / "event"
     path.write_bytes(content)
-    message = refused("check", f"--event={path}")
+    message = problem("check", f"--event={path}")
     assert message.startswith(f"--event: {path}:1: ")
     assert message.isprintable()
 
 
-def test_a_broken_configuration_is_reported_before_the_event_file(refused):
-    assert refused("check", "--event=/no/such", "--x").startswith("1 problem in the configuration\n  --x: ")
+def test_a_broken_configuration_is_reported_together_with_the_event_file(refused):
+    assert refused("check", "--event=/no/such", "--x").splitlines() == [
+        "2 problems in the configuration",
+        "  --x: no such option. `bronze-sidecar help options` lists all.",
+        "  --event: the file '/no/such' does not exist.",
+    ]
 
 
-def test_an_event_file_given_twice_is_refused(refused):
-    assert "--event: no such option." in refused("check", "--event=a", "--event=b")
+def test_an_event_file_given_twice_is_refused(problem):
+    assert problem("check", "--event=-", "--event=-") == "--event: is given twice. Give it once."
 
 
-def test_standard_input_may_hold_no_message(refused, monkeypatch):
+def test_standard_input_may_hold_no_message(problem, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    assert refused("check", "--event=-") == "--event: '-' holds no message."
+    assert problem("check", "--event=-") == "--event: '-' holds no message."
 
 
 # run
@@ -232,7 +330,7 @@ def started_anew(monkeypatch, *arguments):
     """Return the command line and the environment that the program would start itself anew with."""
     started = []
     monkeypatch.setattr(os, "execve", lambda *call: started.append(call))
-    cli._hide_secrets(arguments)
+    run_command._hide_secrets(arguments)
     return started
 
 

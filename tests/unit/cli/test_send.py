@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bronze_cli.problems import ConfigError
 from bronze_sidecar.cli.main import main
-from bronze_sidecar.cli.send import help_text, read_command_line
+from bronze_sidecar.cli.send import read_command_line
 
 
 @pytest.fixture
@@ -22,21 +22,22 @@ def problems(*arguments):
 
 
 def test_a_file_and_an_address_are_enough(file):
-    path, options, meta = read_command_line([file, "--to", "127.0.0.1:50051"])
-    assert (path, options.to, meta) == (file, "127.0.0.1:50051", {})
-    assert (options.origin, options.rate, options.timeout, options.stream_id) == ("replay", 0, 0, None)
+    path, options = read_command_line([file, "--to", "127.0.0.1:50051"])
+    assert (path, options.to, options.meta) == (file, "127.0.0.1:50051", None)
+    assert (options.origin, options.rate, options.timeout, options.stream_id) == ("replay", None, None, None)
+    assert options.connect_timeout == 30
 
 
 def test_flags_may_stand_anywhere_in_both_forms(file):
-    path, options, meta = read_command_line(
+    path, options = read_command_line(
         ["--to=unix:///tmp/s", "--source", "x/1", file, "--rate=5", "--meta", "a:1", "--meta=b:2:3"]
     )
     assert (path, options.to, options.source, options.rate) == (file, "unix:///tmp/s", "x/1", 5)
-    assert meta == {"a": "1", "b": "2:3"}
+    assert options.meta == {"a": "1", "b": "2:3"}
 
 
 def test_a_switch_takes_no_value(file):
-    path, options, _ = read_command_line(["--tls", file, "--to=h:1"])
+    path, options = read_command_line(["--tls", file, "--to=h:1"])
     assert (path, options.tls) == (file, True)
 
 
@@ -45,7 +46,7 @@ def test_standard_input_is_a_file():
 
 
 def test_meta_may_contain_commas(file):
-    assert read_command_line([file, "--to=h:1", "--meta=a:1,2"])[2] == {"a": "1,2"}
+    assert read_command_line([file, "--to=h:1", "--meta=a:1,2"])[1].meta == {"a": "1,2"}
 
 
 def test_every_problem_is_named_at_once():
@@ -56,12 +57,11 @@ def test_every_problem_is_named_at_once():
         "--too: no such option. Did you mean --to?",
         "--timeout: needs a value. Write --timeout=N.",
         "--rate: 'fast' is no number in its range. It is a number from 0.01 to 1e+09.",
+        "--meta: 'a' has no ':'. Write KEY:VALUE.",
         "--origin: 'repay' is none of the choices. Did you mean 'replay'?",
         "--to: is missing. Write --to=ADDRESS.",
         "FILE: the file 'none.ndjson' does not exist.",
-        "--meta: 'a' has no ':'. Write --meta=KEY:VALUE.",
         "--stream-id: must have 1 to 64 characters, of which each is a letter, a digit, '.', '_' or '-'.",
-        "--meta: must not have the key 'data_type': the sidecar writes it.",
     ]
 
 
@@ -71,9 +71,17 @@ def test_every_problem_is_named_at_once():
         (["--to=h:1"], "FILE: is missing. Write the path of a file, or - for standard input."),
         (["-", "b", "--to=h:1"], "FILE: 'b' is a second file. Give one at a time."),
         (["/", "--to=h:1"], "FILE: the file '/' is a folder."),
+        (
+            ["-", "--to=h:1", "--meta=data_type:x"],
+            "--meta: must not have the key 'data_type': the sidecar writes it.",
+        ),
+        (
+            ["-", "--to=/run/s.sock"],
+            "--to: '/run/s.sock' is a path. For a unix socket write unix:///run/s.sock.",
+        ),
         (["-", "--to=h"], "--to: is no address. It is written host:port, with a port up to 65535."),
         (["-", "--to=h:1", "--meta=a:1", "--meta=a:2"], "--meta: 'a' is given twice."),
-        (["-", "--to=h:1", "--meta"], "--meta: needs a value. Write --meta=TEXT."),
+        (["-", "--to=h:1", "--meta"], "--meta: needs a value. Write --meta=KEY:VALUE."),
         (["-", "--to=h:1", "--meta=:1"], "--meta: must not have an empty key."),
         (["-", "--to=h:1", "--rate=1", "--rate=2"], "--rate: is given twice. Give it once."),
         (["-", "--to=unix:///s", "--tls"], "--tls: a unix socket is not encrypted."),
@@ -99,6 +107,6 @@ def test_wrong_usage_ends_with_status_2(capsys):
 
 def test_help_describes_every_option(capsys):
     assert main(["send", "--help"]) == 0
-    assert capsys.readouterr().out == help_text() + "\n"
+    text = capsys.readouterr().out
     for flag in ("--to ADDRESS", "--stream-id TEXT", "--rate N", "--tls\n"):
-        assert f"  {flag}" in help_text()
+        assert f"  {flag}" in text

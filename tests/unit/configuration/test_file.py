@@ -231,3 +231,30 @@ def test_problems_of_flags_variables_and_file_come_together(file):
 
 def test_a_wrong_value_in_the_file_does_not_matter_if_a_flag_beats_it(file):
     assert file.load("log_level: loud", "--log-level=info") == Config(config=file.path)
+
+
+# Keys that stand too far left
+
+
+def test_an_option_that_is_not_indented_below_its_back_end_is_told_so(file):
+    assert file.problems("nats:\nservers: a:1\nsubject: s\n") == [
+        (
+            "sidecar.yaml:2: servers: no such option."
+            " If it belongs to 'nats:' above it, indent it by two spaces."
+        ),
+        (
+            "sidecar.yaml:3: subject: no such option."
+            " If it belongs to 'nats:' above it, indent it by two spaces."
+        ),
+    ]
+
+
+def test_an_option_that_only_one_back_end_has_is_told_where_it_belongs(file):
+    assert file.problems("brokers: a:1\n") == [
+        "sidecar.yaml:1: brokers: no such option. Write it below 'kafka:', indented by two spaces."
+    ]
+
+
+def test_the_back_end_above_counts_not_one_below(file):
+    (problem,) = file.problems("stream: s\nnats:\n  servers: a:1\n  subject: s\n")
+    assert problem.startswith("sidecar.yaml:1: stream: no such option. Valid are listen,")

@@ -52,8 +52,8 @@ def test_the_error_counts_the_problems_and_gives_each_a_line():
         load(["--x", "--y=1"], {})
     assert str(caught.value) == (
         "2 problems in the configuration\n"
-        "  --x: no such option. `bronze-sidecar --help` lists all.\n"
-        "  --y: no such option. `bronze-sidecar --help` lists all."
+        "  --x: no such option. `bronze-sidecar help options` lists all.\n"
+        "  --y: no such option. `bronze-sidecar help options` lists all."
     )
 
 
@@ -1017,3 +1017,49 @@ def test_the_first_retry_must_not_wait_longer_than_any():
 def test_the_largest_event_must_fit_into_the_queue():
     problem = "--max-event-bytes: is larger than the whole queue, --max-queue-bytes."
     assert problems_of("--max-event-bytes=2000000", "--max-queue-bytes=1048576") == [problem]
+
+
+# Variables that were meant for the sidecar
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("BRONZE_SIDECAR_NATS_SERVERS", "SIDECAR_NATS_SERVERS"),
+        ("BRONZE_NATS_SERVERS", "SIDECAR_NATS_SERVERS"),
+        ("BRONZE_SIDECAR_REDIS_PASSWORD_FILE", "SIDECAR_REDIS_PASSWORD_FILE"),
+    ],
+)
+def test_a_variable_with_the_products_name_before_it_is_noticed(variable, meant):
+    assert problems_of(environ={variable: "x"}) == [
+        f"{variable}: is not read by the sidecar. Did you mean {meant}?"
+    ]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "BRONZE_SIDECAR_ADDRESS",
+        "BRONZE_SIDECAR_META",
+        "BRONZE_SIDECAR_TLS_CERT_FILE",
+        "BRONZE_SIDECAR_TLS_KEY_FILE",
+        "BRONZE_PIPELINE_SPARK_LOG",
+        "BRONZE_AGE",
+    ],
+)
+def test_variables_of_others_are_left_alone(variable):
+    assert problems_of(environ={variable: "x"}) == []
+
+
+def test_an_empty_variable_is_left_alone_whatever_its_name():
+    assert problems_of(environ={"BRONZE_SIDECAR_NATS_SERVERS": ""}) == []
+
+
+# Paths where addresses belong
+
+
+@pytest.mark.parametrize("path", ["/run/s.sock", "/s"])
+def test_the_path_of_a_socket_is_offered_as_an_address(path):
+    assert problems_of(f"--listen={path}") == [
+        f"--listen: '{path}' is a path. For a unix socket write unix://{path}."
+    ]

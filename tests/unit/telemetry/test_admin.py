@@ -52,7 +52,9 @@ async def test_readiness_gives_its_reasons() -> None:
 async def test_status_is_json_and_metrics_are_prometheus_text() -> None:
     async with serving("x") as port:
         assert json.loads((await get(port, "/status?pretty"))[1]) == {"not_ready": ["x"]}
-        assert b"# TYPE bronze_events_received_total counter" in (await get(port, "/metrics"))[1]
+        metrics = (await get(port, "/metrics"))[1]
+        assert b"# TYPE bronze_events_received_total counter" in metrics
+        assert b'bronze_build_info{version="0.1.0"} 1.0' in metrics
 
 
 async def test_other_paths_and_methods_are_told_what_there_is() -> None:

@@ -1,0 +1,47 @@
+"""Log lines: readable or JSON, coloured only where someone can see it."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import structlog
+from bronze_sidecar.telemetry.logs import logger, set_up_logging
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def line(form: str, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, no_color: str = "") -> str:
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    set_up_logging("info", form)
+    try:
+        logger().warning("lost", backend="nats")
+    finally:
+        structlog.reset_defaults()
+    return stream.getvalue()
+
+
+def test_a_terminal_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[" in line("auto", Terminal(), monkeypatch)
+
+
+@pytest.mark.parametrize("form", ["auto", "console"])
+def test_who_wants_no_colours_gets_none(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = line(form, Terminal(), monkeypatch, no_color="1")
+    assert "\x1b" not in written
+    assert "lost" in written
+    assert "backend=nats" in written
+
+
+def test_readable_lines_in_a_file_have_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b" not in line("console", io.StringIO(), monkeypatch)
+
+
+def test_a_pipe_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = json.loads(line("auto", io.StringIO(), monkeypatch))
+    assert (facts["event"], facts["backend"], facts["level"]) == ("lost", "nats", "warning")
