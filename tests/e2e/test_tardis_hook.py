@@ -813,10 +813,11 @@ def test_an_unknown_library(start: Start, bus: HookBus, variant: Variant, tmp_pa
     for entry in library.parent.glob("library-as-module.mjs"):
         entry.write_text(entry.read_text().replace("combine", "unite"))
     server.start()
-    assert [line for line in server.said() if "tardis-dev" in line] == [
+    (line,) = (line for line in server.said() if "tardis-dev" in line)
+    assert line == (
         "errors and disconnects of live streams are published only if the client asks for them: "
         "this version of tardis-dev is not supported."
-    ]
+    )
     assert len(server.ws_stream(live({"trades": 2}, {"error": "not seen"})).messages) == 2
     bus.wait_for(2)
 
@@ -913,6 +914,22 @@ def test_the_launcher_where_the_client_is_loaded_already(
     server = launch(tmp_path, bus.address, NODE_OPTIONS="--require bronze-sidecar-client/tardis-machine")
     server.replay(replay_of(100))
     bus.wait_for(100)
+
+
+def test_the_options_that_the_launcher_prints(bus: HookBus, tmp_path: Path) -> None:
+    """They load the client where its name alone would not: the server runs in another folder."""
+    program = install_stand_in(tmp_path / "global packages", "modules")
+    launcher = tmp_path / "global packages/node_modules/bronze-sidecar-client/bin/bronze-tardis-machine.js"
+    command = [node_program(), str(launcher), "--print-node-options"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    environment = {"NODE_OPTIONS": printed.strip(), "BRONZE_SIDECAR_ADDRESS": bus.address}
+    server = MachineServer(tmp_path / "elsewhere", [new_node("modules"), str(program)], (), environment)
+    server.start()
+    try:
+        server.replay(replay_of(10))
+        bus.wait_for(10)
+    finally:
+        server.stop()
 
 
 def test_the_launcher_finds_the_server_on_the_path(

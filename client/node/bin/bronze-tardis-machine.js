@@ -2,5 +2,6 @@
 import Module from 'node:module';
 import launcher from '../dist/cjs/tardis-machine/launcher.js';
 
-// As if Node.js had been started with the server's program: it is the main module.
-if (launcher.prepare()) Module.runMain();
+if (process.argv[2] === '--print-node-options') console.log(launcher.nodeOptions());
+// Runs the server as if Node.js had been started with its program, so it is the main module.
+else if (launcher.prepare()) Module.runMain();

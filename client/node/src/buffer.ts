@@ -1,12 +1,12 @@
-/** Events that wait to be sent: bounded, cut into batches, each under its position in the stream. */
+/** Events waiting to be sent: bounded, cut into batches, each event at its position in the stream. */
 import { type Item, splitLines } from './encoding.js';
 import type { Settings } from './options.js';
 import { Queue } from './queue.js';
 
-/** Events of one kind under contiguous positions, not sent yet. */
+/** Unsent events of one kind at contiguous positions. */
 export class Batch {
   items: Item[] = [];
-  /** Events of all items. */
+  /** Number of events in all items. */
   count = 0;
   size = 0;
 
@@ -21,7 +21,7 @@ export class Batch {
     this.size += item.size;
   }
 
-  /** Takes the first items off, as a batch of their own. */
+  /** Splits the first items off into a batch of their own. */
   cut(items: number): Batch {
     const part = new Batch(this.firstPosition, this.isJson);
     for (const item of this.items.splice(0, items)) part.push(item);
@@ -31,7 +31,7 @@ export class Batch {
     return part;
   }
 
-  /** Returns how many of the first items are within the limits. */
+  /** Returns how many of the first items fit within the limits. */
   countWithin(events: number, size: number): number {
     let [leftEvents, leftSize] = [events, size];
     const tooMuch = this.items.findIndex((item) => {
@@ -43,7 +43,7 @@ export class Batch {
   }
 }
 
-/** How many events were dropped, and why the last of them was. */
+/** How many events were dropped, and the reason for the last one. */
 export class Drops {
   total = 0;
   unreported = 0;
@@ -57,7 +57,7 @@ export class Drops {
     this.reason = reason;
   }
 
-  /** Returns what nobody was told yet; from now on it is told. */
+  /** Returns the drops that have not been reported yet, and marks them as reported. */
   takeUnreported(): number {
     const count = this.unreported;
     this.unreported = 0;
@@ -71,28 +71,28 @@ export class Drops {
   }
 }
 
-/** Whom a buffer tells of its changes. */
+/** Is notified of a buffer's changes. */
 export interface BufferOwner {
-  /** There is something to do: a batch is full, the first event of one has come, or events were dropped. */
+  /** There is work: a batch is full, a new batch got its first event, or events were dropped. */
   wake(): void;
-  /** Waiting for room may have come to an end. */
+  /** There may be room for those who wait. */
   onRoom(): void;
 }
 
 /**
- * Takes events at the cost of appending to an array, and gives them away in batches.
+ * Takes events at the cost of an array append, and hands them out in batches.
  *
- * It also counts what was given away until that is released, so its limits hold for both together.
+ * Events that were handed out count towards its limits until they are released.
  */
 export class EventBuffer {
-  /** Of the next event. */
+  /** Position of the next event. */
   position = 0;
-  /** Held here or given away and not released. */
+  /** Events held here, or handed out and not released. */
   events = 0;
   bytes = 0;
-  /** Why nothing is accepted any more. */
+  /** Why nothing is accepted anymore; empty while events are accepted. */
   refusal = '';
-  /** Whether somebody will call `markDue` soon. */
+  /** Whether `markDue` is going to be called soon. */
   isTimed = false;
   readonly drops = new Drops();
 
@@ -110,9 +110,9 @@ export class EventBuffer {
   }
 
   /**
-   * Takes an item under the next positions, or drops it and returns false.
+   * Takes an item at the next positions, or drops it and returns false.
    *
-   * Throws a RangeError for one that is too large to be ever sent. The positions are used up in any case.
+   * Throws a RangeError for an item that is too large to ever be sent. The positions are used up either way.
    */
   add(item: Item): boolean {
     if (!this.mayEverFit(item)) {
@@ -142,7 +142,7 @@ export class EventBuffer {
     return true;
   }
 
-  /** Uses up positions without an event. */
+  /** Uses up positions without events. */
   skip(count: number): void {
     this.closeBatch();
     this.skipped += count;
@@ -150,14 +150,14 @@ export class EventBuffer {
     this.open.firstPosition = this.position;
   }
 
-  /** Whether there is no room for an item, but may be later. */
+  /** Whether there is no room for an item now, but may be later. */
   isWorthWaiting(item: Item): boolean {
     return this.lacksRoom(item) && this.mayEverFit(item) && !this.refusal;
   }
 
   /**
-   * Gives away the oldest batch that is full or due, if it is within the limits. If it is not, with `mayCut`,
-   * gives away the part of it that is. An event that is larger than any limit so far is dropped.
+   * Hands out the oldest batch that is full or due, if it is within the limits. If it is not and `mayCut` is set,
+   * hands out the part that is. An event larger than the largest limit so far is dropped.
    */
   take(events: number, size: number, mayCut: boolean): Batch | undefined {
     for (;;) {
@@ -171,31 +171,31 @@ export class EventBuffer {
     }
   }
 
-  /** Makes room: this much of what was given away is done. */
+  /** Makes room: this much of what was handed out is done. */
   release(events: number, size: number): void {
     this.events -= events;
     this.bytes -= size;
     this.owner.onRoom();
   }
 
-  /** Lets the batch that is being filled be taken as it is. */
+  /** Allows the batch that is being filled to be taken as it is. */
   markDue(): void {
     this.isTimed = false;
     this.isDue = this.open.count > 0;
   }
 
-  /** Refuses larger events from now on, for they can never be sent. */
+  /** Refuses larger events from now on: they could never be sent. */
   limitEvent(size: number): void {
     this.largestEvent = Math.min(this.settings.bufferBytes, size);
   }
 
-  /** Accepts nothing from now on; what is here stays. */
+  /** Accepts nothing from now on; events that are already here stay. */
   refuse(reason: string): void {
     this.refusal ||= reason;
     this.owner.onRoom();
   }
 
-  /** Events that were taken. */
+  /** Number of events that were accepted. */
   get accepted(): number {
     return this.position - this.skipped;
   }
@@ -205,21 +205,21 @@ export class EventBuffer {
     return this.full.length > 0 || this.isDue;
   }
 
-  /** Of the events that are here; of the next event if there are none. */
+  /** Position of the oldest event that is here, or of the next event if there is none. */
   get oldestPosition(): number {
     return (this.full.first ?? this.open).firstPosition;
   }
 
-  /** Makes progress with an item that does not fit: true if it is now in pieces, or gone. */
+  /** Makes progress with an item that does not fit: returns true if it was split or dropped. */
   private breakUpFirst(batch: Batch): boolean {
     const first = batch.items[0];
     if (!first) return false;
     if (first.count > 1) {
       const lines = splitLines(first);
       if (lines.length) batch.items = [...lines, ...batch.items.slice(1)];
-      else this.giveUp(batch.cut(1), 'A block has not as many lines as was said.');
+      else this.giveUp(batch.cut(1), 'A block does not have the announced number of lines.');
     } else if (first.size > this.largestEvent) {
-      this.giveUp(batch.cut(1), 'The sidecar takes no event so large.');
+      this.giveUp(batch.cut(1), 'The event is larger than the sidecar accepts.');
     } else {
       return false;
     }

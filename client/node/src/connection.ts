@@ -1,4 +1,4 @@
-/** The stream to the sidecar: opened, resumed for as long as it takes, and closed. */
+/** The stream to the sidecar: opens it, resumes it until that succeeds, and closes it. */
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { isEncrypted, type Settings } from './options.js';
@@ -6,14 +6,14 @@ import type { Certificates, Done, Ending, Response, Stream } from './protocol.js
 import { timing } from './timing.js';
 import type { Window } from './window.js';
 
-/** Whom a connection tells of its changes. */
+/** Is notified of a connection's changes. */
 export interface ConnectionOwner {
   onOpen(): void;
   onLost(reason: string): void;
   onDone(done: Done): void;
 }
 
-/** Sends what the window offers, and hands what became of it to its owner. */
+/** Sends what the window offers, and passes the outcomes to its owner. */
 export class Connection {
   isOpen = false;
   timesOpened = 0;
@@ -33,17 +33,17 @@ export class Connection {
     private readonly owner: ConnectionOwner,
   ) {}
 
-  /** Keeps the stream open until `finish` or `stop`, or until the sidecar refuses it: then returns why. */
+  /** Keeps the stream open until `finish` or `stop`, or until the sidecar refuses it; then returns the reason. */
   async run(): Promise<string> {
-    // Loaded here because a client that is switched off must not load gRPC.
+    // Loaded lazily: a client that is switched off must not load gRPC.
     const protocol = await import('./protocol.js');
     let attempt = 0;
     while (!this.isFinishing && !this.isStopped) {
       const [began, opened] = [performance.now(), this.timesOpened];
       const ending = await this.holdStream(protocol);
       if (ending.isFinal) return ending.reason;
-      if (!this.isFinishing) this.noteLoss(ending.reason || 'The sidecar has ended the stream.');
-      // A sidecar that opens the stream only to end it is not asked ever faster.
+      if (!this.isFinishing) this.noteLoss(ending.reason || 'The sidecar ended the stream.');
+      // Keep backing off from a sidecar that opens the stream only to end it.
       const hasLasted = this.timesOpened > opened && performance.now() - began > timing.longestPause;
       attempt = hasLasted || this.progressedAt > began ? 0 : attempt + 1;
       if (!this.isFinishing && !this.isStopped) await this.rest(pause(attempt));
@@ -53,7 +53,7 @@ export class Connection {
 
   /** There may be something new to send. */
   work(): void {
-    // An event that waits for the sidecar keeps the process alive; a pause alone does not.
+    // An event waiting for the sidecar keeps the process alive; a pause alone does not.
     this.resting?.timer.ref();
     if (this.isSendScheduled || !this.isOpen) return;
     this.isSendScheduled = true;
@@ -63,13 +63,13 @@ export class Connection {
     });
   }
 
-  /** Ends the stream in good order; to be called when everything is acknowledged. */
+  /** Ends the stream cleanly; call it when everything is acknowledged. */
   finish(): void {
     this.isFinishing = true;
     this.stream?.finish();
   }
 
-  /** Ends the stream at once. */
+  /** Ends the stream immediately. */
   stop(): void {
     this.isStopped = true;
     this.stream?.cancel();
@@ -88,7 +88,7 @@ export class Connection {
       this.stream = stream;
       const timer = setTimeout(() => {
         if (this.isOpen) return;
-        timedOut = `The sidecar has not answered within ${timing.open / 1000} s.`;
+        timedOut = `The sidecar did not answer within ${timing.open / 1000} s.`;
         stream.cancel();
       }, timing.open);
       stream.send(open);
@@ -105,7 +105,7 @@ export class Connection {
 
   private take(response: Response): void {
     if (!this.isOpen) {
-      if (response.kind !== 'opened') throw new Error('it does not open the stream');
+      if (response.kind !== 'opened') throw new Error('the first response does not open the stream');
       this.open(response);
     } else if (response.kind === 'acknowledged') {
       this.progressedAt = performance.now();
@@ -132,7 +132,7 @@ export class Connection {
   }
 
   private noteLoss(reason: string): void {
-    // Told once for each loss, not for each attempt.
+    // Reported once per loss, not once per attempt.
     const isNew = !this.trouble;
     this.trouble = reason;
     if (isNew && !this.isStopped) this.owner.onLost(reason);
@@ -160,12 +160,12 @@ function files({ tlsCaFile, tlsKeyFile, tlsCertFile }: Settings): [string, strin
   return [tlsCaFile, tlsKeyFile, tlsCertFile];
 }
 
-/** Throws the error of a file that cannot be read. */
+/** Throws if one of the TLS files cannot be read. */
 export function checkFiles(settings: Settings): void {
   for (const file of isEncrypted(settings) ? files(settings) : []) if (file) readFileSync(file);
 }
 
-/** Read anew for every stream, so that certificates can be replaced while the producer runs. */
+/** Read again for every stream, so that certificates can be replaced while the producer runs. */
 async function readCertificates(settings: Settings): Promise<Certificates | undefined> {
   if (!isEncrypted(settings)) return undefined;
   const [ca, key, cert] = files(settings).map((file) => (file ? readFile(file) : null));

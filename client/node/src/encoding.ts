@@ -1,17 +1,17 @@
-/** What a producer may publish, as what travels. */
+/** Encodes what a producer publishes for the wire. */
 
-/** One event, or a block of lines that travels as it is. */
+/** One event, or a block of lines that is sent as it is. */
 export interface Item {
   readonly data: string | Uint8Array;
   readonly isJson: boolean;
-  /** Events in it. */
+  /** Number of events. */
   readonly count: number;
-  /** Bytes of it; JSON counts the newline behind it. */
+  /** Number of bytes; for JSON, including the newline that follows. */
   readonly size: number;
 }
 
-// No field of the envelope has a tag of these values. A newline is not among them: it is the tag of `source`,
-// with which most envelopes begin.
+// No field of the envelope has one of these values as its tag. A newline is not in the set: it is the tag of
+// `source`, which most envelopes start with.
 const JSON_STARTS: ReadonlySet<number | undefined> = new Set(Buffer.from('{ \t\r'));
 
 const NEWLINE = 10;
@@ -19,9 +19,10 @@ const RETURN = 13;
 const BLANK = 32;
 
 /**
- * Makes an item of an event; JSON becomes one line.
+ * Encodes one event; JSON becomes a single line.
  *
- * Throws a TypeError for what is no event, a RangeError for one that cannot be written: empty, or not Unicode.
+ * Throws a TypeError for anything that is not an event, and a RangeError for an event that is empty or not valid
+ * Unicode.
  */
 export function encode(event: object | string | Uint8Array): Item {
   if (typeof event === 'string') return encodeText(event);
@@ -30,19 +31,21 @@ export function encode(event: object | string | Uint8Array): Item {
     const text: unknown = JSON.stringify(event);
     if (typeof text === 'string' && text.startsWith('{')) return line(text);
   }
-  throw new TypeError(`An event is an object, JSON text, or an envelope's bytes, not ${describe(event)}.`);
+  throw new TypeError(
+    `An event must be an object, JSON text or an encoded envelope, not ${describe(event)}.`,
+  );
 }
 
-/** Makes an item of `count` lines. */
+/** Encodes a block of `count` lines. */
 export function encodeLines(block: string | Uint8Array, count: number): Item {
   if (!block.length) throw new RangeError('The block is empty.');
   if (typeof block === 'string' && !block.isWellFormed()) {
-    throw new RangeError('The block contains half of a character.');
+    throw new RangeError('The block contains an unpaired surrogate.');
   }
   return line(block, count);
 }
 
-/** Cuts a block into its lines; returns nothing if there are not as many as were announced. */
+/** Splits a block into its lines; returns an empty list if their number is not the announced one. */
 export function splitLines(block: Item): Item[] {
   const bytes = typeof block.data === 'string' ? Buffer.from(block.data) : block.data;
   const lines: Item[] = [];
@@ -61,8 +64,8 @@ function line(data: string | Uint8Array, count = 1): Item {
 }
 
 function encodeText(text: string): Item {
-  if (!text.isWellFormed()) throw new RangeError('The event contains half of a character.');
-  // In JSON a newline can only stand between tokens, where a blank is as good.
+  if (!text.isWellFormed()) throw new RangeError('The event contains an unpaired surrogate.');
+  // In JSON a newline can only occur between tokens, where a space does as well.
   const one = text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
   if (!one.startsWith('{') && !one.trim()) throw new RangeError('The event is empty.');
   return line(one);

@@ -1,16 +1,16 @@
-/** What a producer is told about events that did not get through. */
+/** What a producer learns about events that were not delivered. */
 
-/** An event that at least one back end did not get. Sending it again is of no use. */
+/** An event that at least one back end did not get. Sending it again would not help. */
 export interface Failure {
   /** Its position in the stream. */
   readonly position: number;
-  /** `rejected`: the event is malformed or cannot be addressed. `failed`: a back end refused it for good. */
+  /** `rejected`: it is malformed or cannot be addressed. `failed`: a back end refused it permanently. */
   readonly kind: 'rejected' | 'failed';
-  /** Why, in words. */
+  /** Why, in plain text. */
   readonly reason: string;
-  /** The back end that refused it; empty if it never got that far. */
+  /** The back end that refused it; empty if the event never reached one. */
   readonly backend: string;
-  /** Which of the events that one JSON book change became; absent for all others. */
+  /** Index of the level, for one level of a JSON book change; otherwise absent. */
   readonly level?: number;
 }
 
@@ -20,21 +20,21 @@ export function describeFailure(failure: Failure): string {
   return `position ${failure.position}${level} ${failure.kind}${backend}: ${failure.reason}`;
 }
 
-/** What became of the events that were not delivered. */
+/** What happened to the events that were not delivered. */
 export interface Undelivered {
   /** Accepted events that are not acknowledged. They may or may not have been published. */
   readonly unacknowledged: number;
-  /** Events that were never sent, since the last flush. */
+  /** Events dropped since the last flush; they were never sent. */
   readonly dropped: number;
-  /** Events that were rejected or failed for good, since the last flush. */
+  /** Events rejected or permanently failed since the last flush. */
   readonly failed: number;
-  /** The first of those; `failed` counts them all. */
+  /** The first of those; `failed` counts all of them. */
   readonly failures: readonly Failure[];
-  /** What stands or last stood in the way, such as the connection's last error; may be empty. */
+  /** What prevents or last prevented delivery, such as the connection's last error; may be empty. */
   readonly reason: string;
 }
 
-/** Not every event since the last flush was delivered; the properties say what became of the others. */
+/** Not every event since the last flush was delivered; the properties say what happened to the others. */
 export class PublishError extends Error implements Undelivered {
   override readonly name = 'PublishError';
   readonly unacknowledged: number;

@@ -1,7 +1,7 @@
-/** Names of streams: the same for the same replay, unique for everything else. */
+/** Stream ids: the same for the same replay, unique for everything else. */
 import { createHash, randomUUID } from 'node:crypto';
 
-/** Returns an id that nothing else has. */
+/** Returns a unique id. */
 export function uniqueId(): string {
   return randomUUID().replaceAll('-', '');
 }
@@ -11,15 +11,15 @@ export function uniqueId(): string {
  *
  * It is the beginning of the BLAKE2b-512 digest of the request as canonical JSON: entries that are null or
  * undefined are left out, keys are sorted by their UTF-8 bytes, lists keep their order, and there is no
- * white space. The Python client gives the same id for the same request.
+ * whitespace. The Python client returns the same id for the same request.
  *
- * Values are strings, safe integers, booleans, null, arrays and plain objects. Anything else, such as numbers
- * with a fraction and dates, throws a TypeError, because languages write them differently: give them as text,
- * always the same.
+ * Values are strings, safe integers, booleans, null, arrays and plain objects. Anything else, such as a fraction
+ * or a date, throws a TypeError, because languages format them differently: pass them as strings, always in the
+ * same format.
  */
 export function streamIdFor(request: object): string {
   if (!isPlainObject(request)) {
-    throw new TypeError(`A request is a plain object, not ${typeName(request)}.`);
+    throw new TypeError(`A request must be a plain object, not ${typeName(request)}.`);
   }
   return createHash('blake2b512').update(canonical(request)).digest('hex').slice(0, 32);
 }
@@ -34,11 +34,11 @@ function canonical(value: unknown): string {
     entries.sort(([one], [other]) => Buffer.compare(Buffer.from(one), Buffer.from(other)));
     return `{${entries.map(([key, entry]) => `${text(key)}:${canonical(entry)}`).join(',')}}`;
   }
-  throw new TypeError(`A request cannot contain a ${typeName(value)}; give it as text.`);
+  throw new TypeError(`A request cannot contain a ${typeName(value)}; pass it as a string.`);
 }
 
 function text(value: string): string {
-  if (!value.isWellFormed()) throw new RangeError('A request cannot contain half of a character.');
+  if (!value.isWellFormed()) throw new RangeError('A request cannot contain an unpaired surrogate.');
   return JSON.stringify(value);
 }
 

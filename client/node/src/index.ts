@@ -1,4 +1,4 @@
-/** The client of the sidecar: `connect` and what it gives. The messages themselves are in `./schema`. */
+/** The sidecar's client: `connect` and the types it uses. The Protobuf messages are in `./schema`. */
 export { type Failure, PublishError, type Undelivered } from './errors.js';
 export { streamIdFor } from './identity.js';
 export type { OnFull, Options, Origin } from './options.js';

@@ -1,4 +1,4 @@
-/** What can be chosen about a connection. */
+/** The options of a connection. */
 import { uniqueId } from './identity.js';
 
 export type Origin = 'unspecified' | 'realtime' | 'replay' | 'archive';
@@ -6,46 +6,46 @@ export type OnFull = 'dropNewest' | 'dropOldest' | 'wait';
 
 /** The options of `connect`. */
 export interface Options {
-  /** The producing program with its version, as `name/version`. */
+  /** The producing program and its version, as `name/version`. */
   readonly source?: string | undefined;
-  /** How the events came to the producer. */
+  /** Where the producer got the events. */
   readonly origin?: Origin | undefined;
-  /** Names the stream, and so its events. A new unique one by default; `streamIdFor` for a replay. */
+  /** First part of the events' ids. A new unique one by default; use `streamIdFor` for a replay. */
   readonly streamId?: string | undefined;
   /** The request that the events answer. */
   readonly requestId?: string | undefined;
   /** The client session that made the request. */
   readonly sessionId?: string | undefined;
-  /** Further entries for the meta of every event. */
+  /** Additional meta entries for every event. */
   readonly meta?: Readonly<Record<string, string>> | undefined;
 
-  /** A batch is sent when it has so many events, */
+  /** A batch is sent when it has this many events, */
   readonly batchEvents?: number | undefined;
-  /** or so many bytes, */
+  /** or this many bytes, */
   readonly batchBytes?: number | undefined;
-  /** or when its first event has waited for so long. */
+  /** or when its first event has waited this long. */
   readonly batchDelayMs?: number | undefined;
-  /** Most batches that are sent and not acknowledged. */
+  /** Maximum number of batches that are sent and not acknowledged. */
   readonly maxBatchesInFlight?: number | undefined;
 
-  /** Most events that are held, sent or not, until they are acknowledged. */
+  /** Maximum number of events, sent or not, that are kept until they are acknowledged. */
   readonly bufferEvents?: number | undefined;
-  /** Most bytes that are held so. */
+  /** Maximum number of bytes that are kept this way. */
   readonly bufferBytes?: number | undefined;
   /**
-   * What happens to an event for which there is no room. `dropNewest` drops that event. `dropOldest` drops the
-   * oldest events that were not sent yet, one batch at a time. `wait` lets `publishWait` wait for room for up
-   * to `maxWaitMs`, then drops that event.
+   * What to do with an event when the buffer is full. `dropNewest` drops that event. `dropOldest` drops the
+   * oldest unsent events, one batch at a time. `wait` makes `publishWait` wait up to `maxWaitMs` for room, then
+   * drop that event.
    */
   readonly onFull?: OnFull | undefined;
-  /** Longest wait for room. */
+  /** Maximum wait for room. */
   readonly maxWaitMs?: number | undefined;
-  /** How long closing waits for acknowledgements. */
+  /** How long `close` waits for acknowledgements. */
   readonly closeTimeoutMs?: number | undefined;
 
-  /** Encrypts the connection; a TCP address only. Any of the files below switches it on. */
+  /** Encrypts the connection; TCP addresses only. Setting any of the files below turns it on. */
   readonly tls?: boolean | undefined;
-  /** Certificates to trust instead of those of Node.js, as PEM. */
+  /** Certificates to trust instead of those built into Node.js, as PEM. */
   readonly tlsCaFile?: string | undefined;
   /** Client certificate as PEM, for mutual TLS. */
   readonly tlsCertFile?: string | undefined;
@@ -75,13 +75,13 @@ const DEFAULTS = {
 
 type Defaulted = { readonly [Name in keyof typeof DEFAULTS]: (typeof DEFAULTS)[Name] };
 
-/** Options with nothing left open. */
+/** The options with all defaults filled in. */
 export interface Settings extends Defaulted {
   /** Empty if publishing is off. */
   readonly address: string;
   readonly streamId: string;
   readonly meta: Readonly<Record<string, string>>;
-  /** Names this run of the producer, so that it can resume after a lost connection. */
+  /** Identifies this run of the producer, so that it can resume after a lost connection. */
   readonly producerId: string;
 }
 
@@ -95,7 +95,7 @@ const TIMES = ['batchDelayMs', 'maxWaitMs', 'closeTimeoutMs'] as const;
 const STREAM_ID = /^[A-Za-z0-9._-]{1,64}$/;
 const TCP = /^(\[[0-9A-Fa-f:.%]+\]|[^:/\s[\]]+):\d{1,5}$/;
 
-/** Completes the options. Throws a RangeError that names every value that cannot be meant. */
+/** Fills in the defaults. Throws a RangeError that names every invalid option. */
 export function settle(address: string | null | undefined, options: Options): Settings {
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   const settings: Settings = {
@@ -103,13 +103,13 @@ export function settle(address: string | null | undefined, options: Options): Se
     streamId: uniqueId(),
     ...given,
     address: address ?? '',
-    // A copy, because it is sent again whenever the stream is resumed, and has to be the same then.
+    // A copy: it is sent again whenever the stream is resumed, and must not change in between.
     meta: { ...options.meta },
     producerId: uniqueId(),
   };
   const unknown = Object.keys(given).filter((name) => !NAMES.has(name));
   const problems = [
-    ...unknown.map((name) => `${name}: there is no such option.`),
+    ...unknown.map((name) => `${name}: unknown option.`),
     ...wrongNames(settings),
     ...wrongLimits(settings),
     ...wrongEncryption(settings),
@@ -133,16 +133,16 @@ function wrongNames(settings: Settings): string[] {
   if (typeof address !== 'string' || (address && !isLocal(settings) && !TCP.test(address))) {
     problems.push(`address: '${address}' is neither host:port nor unix:///path.`);
   }
-  if (!ORIGINS.includes(origin)) problems.push(`origin: '${origin}' is none of ${ORIGINS.join(', ')}.`);
-  if (!ON_FULL.includes(onFull)) problems.push(`onFull: '${onFull}' is none of ${ON_FULL.join(', ')}.`);
+  if (!ORIGINS.includes(origin)) problems.push(`origin: '${origin}' is not one of ${ORIGINS.join(', ')}.`);
+  if (!ON_FULL.includes(onFull)) problems.push(`onFull: '${onFull}' is not one of ${ON_FULL.join(', ')}.`);
   if (typeof streamId !== 'string' || !STREAM_ID.test(streamId)) {
     problems.push(`streamId: '${streamId}' is not 1 to 64 letters, digits, '-', '_' or '.'.`);
   }
   for (const name of TEXTS) {
-    if (typeof settings[name] !== 'string') problems.push(`${name}: has to be text.`);
+    if (typeof settings[name] !== 'string') problems.push(`${name}: must be a string.`);
   }
   if (!Object.values(meta).every((value) => typeof value === 'string')) {
-    problems.push('meta: keys and values have to be text.');
+    problems.push('meta: keys and values must be strings.');
   }
   return problems;
 }
@@ -150,11 +150,10 @@ function wrongNames(settings: Settings): string[] {
 function wrongLimits(settings: Settings): string[] {
   const problems: string[] = [];
   const isAtLeast = (value: unknown, least: number) => typeof value === 'number' && value >= least;
-  for (const name of COUNTS)
-    if (!isAtLeast(settings[name], 1)) problems.push(`${name}: has to be 1 or more.`);
-  for (const name of TIMES) if (!isAtLeast(settings[name], 0)) problems.push(`${name}: has to be 0 or more.`);
+  for (const name of COUNTS) if (!isAtLeast(settings[name], 1)) problems.push(`${name}: must be 1 or more.`);
+  for (const name of TIMES) if (!isAtLeast(settings[name], 0)) problems.push(`${name}: must be 0 or more.`);
   if (settings.onFull === 'wait' && settings.maxWaitMs === 0) {
-    problems.push("maxWaitMs: has to be more than 0 when onFull is 'wait'.");
+    problems.push("maxWaitMs: must be more than 0 when onFull is 'wait'.");
   }
   return problems;
 }

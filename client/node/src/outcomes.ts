@@ -1,27 +1,27 @@
-/** What became of events: counted, told to the producer, and kept for the next flush. */
+/** The outcomes of events: counted, reported to the producer, and kept for the next flush. */
 import { describeFailure, type Failure } from './errors.js';
 import type { Done } from './protocol.js';
 
-/** So many are kept between two flushes; all are counted. */
+/** At most this many are kept between two flushes; all are counted. */
 const MOST_FAILURES = 100;
 
-/** A publisher's counters at one moment, since it was opened. */
+/** A snapshot of a publisher's counters since it was opened. */
 export interface Stats {
-  /** Events that went into the buffer. */
+  /** Events that were accepted into the buffer. */
   readonly accepted: number;
-  /** Events of those that the sidecar is done with, whatever became of them. */
+  /** Accepted events that the sidecar is done with, whatever the outcome. */
   readonly acknowledged: number;
-  /** Envelopes that every back end has confirmed; one JSON book change becomes several. */
+  /** Envelopes that every back end confirmed; one JSON book change becomes several. */
   readonly published: number;
-  /** Envelopes that no back end takes. */
+  /** Envelopes that no back end is configured to take. */
   readonly filtered: number;
   /** Events that are malformed or cannot be addressed. */
   readonly rejected: number;
-  /** Events that a back end refused for good. */
+  /** Events that a back end refused permanently. */
   readonly failed: number;
   /** Events that were never sent. */
   readonly dropped: number;
-  /** Streams that were opened after the first one. */
+  /** Number of streams opened after the first one. */
   readonly reconnects: number;
   /** Events that are accepted and not acknowledged. */
   readonly bufferedEvents: number;
@@ -39,10 +39,10 @@ export class Outcomes {
   private unreported = 0;
   private last: Failure | undefined;
 
-  /** `tell` returns whether somebody listened. */
+  /** `tell` returns whether anyone listened. */
   constructor(private readonly tell: (failure: Failure) => boolean) {}
 
-  /** Counts what is done, and tells the producer of failures. */
+  /** Counts what is done, and reports failures to the producer. */
   add({ published, filtered, failures }: Done): void {
     this.published += published;
     this.filtered += filtered;
@@ -65,12 +65,12 @@ export class Outcomes {
     return taken;
   }
 
-  /** Whether there are failures of which nobody was told. */
+  /** Whether there are failures that were not reported to anyone. */
   get isUnreported(): boolean {
     return this.unreported > 0;
   }
 
-  /** Returns a sentence about the failures of which nobody was told; empty if there are none. */
+  /** Returns a sentence about the unreported failures; empty if there are none. */
   takeReport(): string {
     const count = this.unreported;
     this.unreported = 0;

@@ -1,7 +1,7 @@
 /**
  * One gRPC stream to the sidecar, and the messages on it.
  *
- * The only module that needs gRPC and Protobuf, and loaded with the first stream: a client that is switched
+ * The only module that needs gRPC and Protobuf. It is loaded with the first stream: a client that is switched
  * off loads neither.
  */
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
@@ -21,21 +21,21 @@ import type { Credits } from './window.js';
 const METHOD = '/bronze.sidecar.v1.SidecarService/Publish';
 
 const CHANNEL_OPTIONS: grpc.ChannelOptions = {
-  // A peer that is gone without a word is noticed within half a minute.
+  // Detects within half a minute that the peer is gone.
   'grpc.keepalive_time_ms': 20_000,
   'grpc.keepalive_timeout_ms': 10_000,
-  // Both sides limit events and credits; a second limit would only get in the way.
+  // Both sides limit events and credits already.
   'grpc.max_send_message_length': -1,
   'grpc.max_receive_message_length': -1,
-  // The sidecar is near, whatever the environment says about proxies and the DNS about services.
+  // The sidecar is local: ignore proxies from the environment and service configuration from the DNS.
   'grpc.enable_http_proxy': 0,
   'grpc.service_config_disable_resolution': 1,
-  // Otherwise a new channel would inherit the pauses of the last one; we make our own, and keep what we send.
+  // Otherwise a new channel would inherit the back-off of the last one. Retries are ours, too.
   'grpc.use_local_subchannel_pool': 1,
   'grpc.enable_retries': 0,
 };
 
-/** Answers that another attempt would only get again. */
+/** Statuses that another attempt would only get again. */
 const FINAL: ReadonlySet<grpc.status> = new Set([
   grpc.status.INVALID_ARGUMENT,
   grpc.status.UNIMPLEMENTED,
@@ -58,30 +58,30 @@ export interface Ending {
   readonly isFinal: boolean;
 }
 
-/** What became of events. */
+/** What happened to events. */
 export interface Done {
   readonly published: number;
   readonly filtered: number;
   readonly failures: readonly Failure[];
 }
 
-/** What the sidecar says. */
+/** A response of the sidecar. */
 export type Response =
   | { readonly kind: 'opened'; readonly sequence: number; readonly credits: Credits; readonly done: Done }
   | { readonly kind: 'acknowledged'; readonly sequence: number; readonly done: Done }
   | { readonly kind: 'granted'; readonly credits: Credits }
   | { readonly kind: 'unknown' };
 
-/** The files that TLS needs, as they are now. */
+/** The current contents of the TLS files. */
 export interface Certificates {
   readonly ca: Buffer | null;
   readonly key: Buffer | null;
   readonly cert: Buffer | null;
 }
 
-/** One attempt: a channel with a call on it, until it has ended. */
+/** One attempt: a channel and the call on it, until it ends. */
 export class Stream {
-  /** Settles when the stream is over and everything that came on it was handed on. */
+  /** Resolves when the stream is over and everything received on it was passed on. */
   readonly ended: Promise<Ending>;
   private readonly client: grpc.Client;
   private readonly call: grpc.ClientDuplexStream<Buffer, Buffer>;
@@ -96,7 +96,7 @@ export class Stream {
       ? grpc.credentials.createSsl(certificates.ca, certificates.key, certificates.cert)
       : grpc.credentials.createInsecure();
     this.client = new grpc.Client(address, credentials, CHANNEL_OPTIONS);
-    this.call = this.client.makeBidiStreamRequest(METHOD, same, same);
+    this.call = this.client.makeBidiStreamRequest(METHOD, identity, identity);
     let unreadable = '';
     this.call.on('data', (bytes: Buffer) => {
       try {
@@ -106,14 +106,14 @@ export class Stream {
         this.call.cancel();
       }
     });
-    // The status says the same.
+    // The status carries the same information.
     this.call.on('error', () => undefined);
     this.ended = new Promise((resolve) => {
       this.call.on('status', ({ code, details }: grpc.StatusObject) => {
         this.isOver = true;
-        const reason = code === grpc.status.OK ? '' : `${grpc.status[code]}: ${withoutNote(details)}`;
+        const reason = code === grpc.status.OK ? '' : `${grpc.status[code]}: ${withoutEmptyNote(details)}`;
         const ending = { reason: unreadable || reason, isFinal: FINAL.has(code) };
-        // What came before the status may not have been handed on yet.
+        // Data that came before the status may not have been passed on yet.
         setImmediate(() => {
           this.client.close();
           resolve(ending);
@@ -126,7 +126,7 @@ export class Stream {
     if (!this.isOver) this.call.write(request);
   }
 
-  /** Says that nothing more is coming. */
+  /** Half-closes the stream: nothing more will be sent. */
   finish(): void {
     if (!this.isOver) this.call.end();
   }
@@ -191,11 +191,11 @@ function readOutcome(outcome: Outcome | undefined): Done {
   };
 }
 
-/** What grpc-js says of an address ends with this when there is nothing to note. */
-function withoutNote(details: string): string {
+/** Removes the empty note that grpc-js appends when an address cannot be resolved. */
+function withoutEmptyNote(details: string): string {
   return details.replace(/ Resolution note: $/, '');
 }
 
-function same(bytes: Buffer): Buffer {
+function identity(bytes: Buffer): Buffer {
   return bytes;
 }

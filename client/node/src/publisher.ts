@@ -1,4 +1,4 @@
-/** Publishing, as programs see it. */
+/** The public API. */
 import { EventEmitter } from 'node:events';
 import { checkFiles } from './connection.js';
 import { encode, encodeLines, type Item } from './encoding.js';
@@ -20,17 +20,17 @@ const NOTHING: Stats = {
 };
 
 /**
- * Publishes events to a sidecar, each at least once, for as long as it is open. `connect` makes one.
+ * Publishes events to a sidecar at least once, until it is closed. `connect` creates one.
  *
- * Every call of `publish` or `publishWait` uses up one position of the stream, and `publishLines` one for each
- * line, whether the events are accepted, dropped or refused by an exception: what is missing leaves a gap that
- * can be seen downstream, and the same events get the same ids when they are published again.
+ * Every call of `publish` or `publishWait` uses up one position of the stream, and `publishLines` one per line,
+ * whether the events are accepted, dropped or refused by an exception. So a missing event leaves a gap that is
+ * visible downstream, and the same events get the same ids when they are published again.
  *
- * It emits the events of `PublisherEvents`. What nobody listens to, except `connect`, becomes a warning of the
- * process. A listener that throws does not stop the publisher; that becomes a warning too.
+ * It emits the events of `PublisherEvents`. An event without a listener becomes a process warning, except
+ * `connect`. A listener that throws does not stop the publisher; that becomes a warning too.
  */
 export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDisposable {
-  /** Names the stream: the first part of every event's id. */
+  /** Id of the stream: the first part of every event's id. */
   readonly streamId: string;
   // Absent if publishing is off.
   private readonly session: Session | undefined;
@@ -43,20 +43,20 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
   }
 
   /**
-   * Takes an event and returns at once: true if it is accepted, false if it is dropped.
+   * Takes an event and returns immediately: true if it is accepted, false if it is dropped.
    *
-   * An event is a normalized message, as an object or as JSON text, or an envelope's bytes; bytes that begin
-   * with `{` are JSON. Bytes are not copied: do not change them afterwards. The event travels later, when the
-   * event loop turns: code that publishes much without ever awaiting something only fills the buffer.
+   * An event is a normalized message, as an object or JSON text, or an encoded envelope. Bytes that start with
+   * `{` are JSON. Bytes are not copied: do not change them afterwards. Events are sent when control returns to the
+   * event loop: code that publishes without ever awaiting only fills the buffer.
    *
-   * Throws a TypeError for anything else, a RangeError for an event that could never be sent.
+   * Throws a TypeError for anything else, and a RangeError for an event that could never be sent.
    */
   publish(event: object | string | Uint8Array): boolean {
     if (!this.session) return false;
     return this.session.buffer.add(this.encoded(this.session, event));
   }
 
-  /** Does as `publish`, but with `onFull: 'wait'` waits for room for up to `maxWaitMs` first. */
+  /** Like `publish`, but with `onFull: 'wait'` it waits up to `maxWaitMs` for room. */
   async publishWait(event: object | string | Uint8Array): Promise<boolean> {
     if (!this.session) return false;
     const item = this.encoded(this.session, event);
@@ -64,8 +64,9 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
   }
 
   /**
-   * Takes a block of `count` JSON messages, separated by newlines and with none at the end, as it is: the
-   * cheapest way. It is accepted or dropped as a whole. The count is trusted, and no line may be blank.
+   * Takes a block of `count` JSON messages as it is: the cheapest way to publish. The messages are separated by
+   * newlines, with none at the end. The block is accepted or dropped as a whole. The count is not checked, and no
+   * line may be blank.
    *
    * Throws a RangeError for a block that could never be sent.
    */
@@ -83,25 +84,24 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
     return buffer.add(item);
   }
 
-  /** Uses up positions for events that were lost before they came here, so that the gap can be seen. */
+  /** Uses up positions for events that were lost before they got here, so that the gap is visible. */
   skip(count: number): void {
     checkCount(count);
     this.session?.buffer.skip(count);
   }
 
   /**
-   * Sends everything now; resolves when every event so far is acknowledged. Waits no longer than `timeoutMs`.
+   * Sends everything now, and resolves when every event so far is acknowledged. Waits at most `timeoutMs`.
    *
-   * Rejects with a PublishError unless every event since the last flush was published, or filtered, by every
-   * back end: that is, if some are not acknowledged, were dropped, or failed.
+   * Rejects with a PublishError if any event since the last flush is not acknowledged, was dropped, or failed.
    */
   async flush(timeoutMs?: number): Promise<void> {
     await this.session?.flush(timeoutMs);
   }
 
   /**
-   * Flushes within `timeoutMs`, by default `closeTimeoutMs`, and ends the stream. Rejects as `flush` does; it is
-   * closed anyway. Later events are dropped, and closing again does nothing.
+   * Flushes within `timeoutMs`, by default `closeTimeoutMs`, and ends the stream. Rejects like `flush`; the
+   * publisher is closed anyway. Later events are dropped, and closing again does nothing.
    */
   async close(timeoutMs: number = this.settings.closeTimeoutMs): Promise<void> {
     await this.session?.close(timeoutMs);
@@ -112,7 +112,7 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
     await this.close();
   }
 
-  /** The counters as they are now. */
+  /** The current counters. */
   get stats(): Stats {
     return this.session?.stats ?? NOTHING;
   }
@@ -130,20 +130,20 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
     try {
       return (this as EventEmitter).emit(name, ...args);
     } catch (error) {
-      warn(`A listener of '${name}' has failed: ${error instanceof Error ? error.stack : String(error)}`);
+      warn(`A listener for '${name}' failed: ${error instanceof Error ? error.stack : String(error)}`);
       return true;
     }
   };
 }
 
 /**
- * Opens a stream of events to a sidecar at `host:port` or `unix:///path`; without an address the publisher does
+ * Opens a stream of events to a sidecar at `host:port` or `unix:///path`. Without an address the publisher does
  * nothing, and neither gRPC nor Protobuf is loaded.
  *
- * It does not wait for the sidecar: events are kept, within the buffer's limits, until it is there. An open
- * stream keeps the process alive, and so does an event that is not acknowledged: close the publisher at the end.
+ * It does not wait for the sidecar: events are kept, within the buffer's limits, until it is available. An open
+ * stream keeps the process alive, and so does an unacknowledged event: close the publisher when you are done.
  *
- * Throws a RangeError for options that cannot be meant, and the error of a TLS file that cannot be read.
+ * Throws a RangeError for invalid options, and the error of a TLS file that cannot be read.
  */
 export function connect(address: string | null | undefined, options: Options = {}): Publisher {
   const settings = settle(address, options);
@@ -152,5 +152,5 @@ export function connect(address: string | null | undefined, options: Options = {
 }
 
 function checkCount(count: number): void {
-  if (!Number.isSafeInteger(count) || count < 1) throw new RangeError('count: has to be 1 or more.');
+  if (!Number.isSafeInteger(count) || count < 1) throw new RangeError('count: must be 1 or more.');
 }

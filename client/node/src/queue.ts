@@ -1,4 +1,4 @@
-/** First in, first out, at the same cost for any length; the shift of a long array moves all of it. */
+/** A FIFO queue whose operations cost the same at any length; `shift` on a long array moves every element. */
 export class Queue<Entry> {
   private entries: (Entry | undefined)[] = [];
   private head = 0;

@@ -1,4 +1,4 @@
-/** One open stream of events, from the buffer to the last acknowledgement. */
+/** One publisher's stream of events, from the buffer to the last acknowledgement. */
 import { EventBuffer } from './buffer.js';
 import { Connection } from './connection.js';
 import type { Item } from './encoding.js';
@@ -15,17 +15,17 @@ import { Window } from './window.js';
 export interface PublisherEvents {
   /** The stream is open, for the first time or again. */
   connect: [];
-  /** There is no stream: why. Told once for each loss; it is tried again for as long as it takes. */
+  /** The stream was lost or cannot be opened. Emitted once per loss; the client keeps trying. */
   disconnect: [reason: string];
-  /** The sidecar will not have this stream, now or later: why. From now on every event is dropped. */
+  /** The sidecar refused the stream for good. From now on every event is dropped. */
   refuse: [reason: string];
-  /** So many events were dropped since the last time, and why the last of them was. About once a second. */
+  /** Events dropped since the last time, and the reason for the last one. At most about once a second. */
   drop: [count: number, reason: string];
-  /** An event was rejected or failed for good. */
+  /** An event was rejected or failed permanently. */
   failure: [failure: Failure];
 }
 
-/** Tells listeners; returns whether there were any. */
+/** Calls the listeners; returns whether there were any. */
 export type Tell = <Name extends keyof PublisherEvents>(
   name: Name,
   ...args: PublisherEvents[Name]
@@ -34,7 +34,7 @@ export type Tell = <Name extends keyof PublisherEvents>(
 interface Waiter {
   readonly item: Item;
   readonly timer: NodeJS.Timeout;
-  /** Adds the item, whether there is room or not, and tells who waits. */
+  /** Adds the item, whether or not there is room, and settles the caller's promise. */
   readonly add: () => void;
 }
 
@@ -62,7 +62,7 @@ export class Session {
     private readonly settings: Settings,
     private readonly tell: Tell,
   ) {
-    this.buffer = new EventBuffer(settings, { wake: () => this.look(), onRoom: () => this.admit() });
+    this.buffer = new EventBuffer(settings, { wake: () => this.checkBuffer(), onRoom: () => this.admit() });
     this.window = new Window(this.buffer, settings.maxBatchesInFlight);
     this.outcomes = new Outcomes((failure) => tell('failure', failure));
     this.connection = new Connection(settings, this.window, {
@@ -91,7 +91,7 @@ export class Session {
     };
   }
 
-  /** Adds an item when there is room, in turn with others, or when `maxWaitMs` is over. */
+  /** Adds an item when there is room, in order of arrival, or when `maxWaitMs` is over. */
   addWhenRoom(item: Item): boolean | Promise<boolean> {
     if (!this.waiters.length && !this.buffer.isWorthWaiting(item)) return this.buffer.add(item);
     return new Promise((resolve, reject) => {
@@ -112,12 +112,12 @@ export class Session {
     });
   }
 
-  /** Once closed it does nothing, for closing has told. */
+  /** Does nothing once closed: `close` has already reported everything. */
   async flush(timeoutMs: number | undefined): Promise<void> {
     if (!this.isClosed) await this.deliver(timeoutMs);
   }
 
-  /** Delivers what is there within the time, then ends the stream, whatever became of that. */
+  /** Delivers what is left within the timeout, then ends the stream in any case. */
   async close(timeoutMs: number): Promise<void> {
     if (this.isClosed) return;
     this.isClosed = true;
@@ -133,13 +133,13 @@ export class Session {
     try {
       this.refusal = await this.connection.run();
     } catch (error) {
-      this.refusal = `The client has failed: ${String(error)}.`;
+      this.refusal = `The client failed: ${String(error)}.`;
     }
     this.hasEnded = true;
     if (this.refusal) {
       this.buffer.refuse(this.refusal);
       this.tell('refuse', this.refusal) ||
-        warn(`Publishing to ${this.settings.address} has ended: ${this.refusal}`);
+        warn(`Publishing to ${this.settings.address} has stopped: ${this.refusal}`);
     }
     this.settleFlushes();
   }
@@ -181,8 +181,8 @@ export class Session {
     this.settleFlushes();
   }
 
-  /** Sees what the buffer has: a batch to send or to send soon, drops to report. */
-  private look(): void {
+  /** Acts on the buffer's state: a batch to send now or soon, drops to report. */
+  private checkBuffer(): void {
     if (this.isDetached) return;
     if (this.buffer.hasBatch) this.connection.work();
     if (this.buffer.isTimed && !this.batchTimer) {
@@ -197,10 +197,10 @@ export class Session {
   private onBatchTimer(): void {
     this.batchTimer = undefined;
     this.buffer.markDue();
-    this.look();
+    this.checkBuffer();
   }
 
-  /** Lets in those who wait for room, in the order in which they came. */
+  /** Admits waiting items in order of arrival. */
   private admit(): void {
     for (
       let first = this.waiters[0];
@@ -232,7 +232,7 @@ export class Session {
     return !this.hasEnded && this.window.oldestPosition < target;
   }
 
-  /** Ends the flushes that have nothing more to wait for. */
+  /** Ends the flushes that have nothing left to wait for. */
   private settleFlushes(): void {
     for (const flush of this.flushes) if (!this.isPending(flush.target)) flush.done();
   }
@@ -253,7 +253,7 @@ export class Session {
   }
 }
 
-/** For what nobody listens to. */
+/** For events without a listener. */
 export function warn(text: string): void {
   process.emitWarning(text, 'BronzeSidecarWarning');
 }

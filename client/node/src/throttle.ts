@@ -1,4 +1,4 @@
-/** Runs an action soon after it is asked for, but at most once in each interval. */
+/** Runs an action soon after it is requested, but at most once per interval. */
 export class Throttle {
   private nextTime = 0;
   private timer: NodeJS.Timeout | undefined;
@@ -8,13 +8,13 @@ export class Throttle {
     private readonly action: () => void,
   ) {}
 
-  /** Runs the action as soon as it may run. */
+  /** Runs the action as soon as the interval allows. */
   ask(): void {
-    // What is left unsaid when the process ends is told by closing.
+    // Does not keep the process alive: `close` reports what is left.
     this.timer ??= setTimeout(() => this.run(), Math.max(0, this.nextTime - performance.now())).unref();
   }
 
-  /** Runs the action now if it was asked for, and never again by itself. */
+  /** Runs the action now if it was requested and has not run yet. */
   finish(): void {
     if (this.timer) {
       clearTimeout(this.timer);

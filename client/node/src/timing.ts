@@ -1,18 +1,18 @@
-/** How long things may take, in milliseconds. In one object, so that tests can make them short. */
+/** Timeouts and intervals in milliseconds, in one object so that tests can shorten them. */
 export const timing = {
-  /** A sidecar that has not opened the stream by then is tried again. */
+  /** If the sidecar has not opened the stream by then, try again. */
   open: 10_000,
   firstPause: 100,
   longestPause: 5_000,
   /** Drops are reported at most this often. */
   report: 1_000,
-  /** How long the sidecar may take to end a stream in good order. */
+  /** How long the sidecar may take to end a stream cleanly. */
   finish: 1_000,
 };
 
 const LONGEST_TIMER = 2 ** 31 - 1;
 
-/** `setTimeout` takes a longer time, also infinity, for none at all. */
+/** Limits a delay to what `setTimeout` supports: a longer one, or infinity, would fire immediately. */
 export function timerDelay(milliseconds: number): number {
   return Math.min(milliseconds, LONGEST_TIMER);
 }

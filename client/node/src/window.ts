@@ -1,15 +1,15 @@
-/** Batches that are numbered: on their way to the sidecar, or to be sent again. */
+/** Numbered batches: in flight, or to be sent again. */
 import type { EventBuffer } from './buffer.js';
 import { Queue } from './queue.js';
 import { encodeBatch } from './wire.js';
 
-/** How much may be on its way. */
+/** How much may be in flight. */
 export interface Credits {
   readonly events: number;
   readonly bytes: number;
 }
 
-/** A batch as it was first sent, and as it is sent again until it is acknowledged. */
+/** A batch as it was first sent, and is sent again until it is acknowledged. */
 interface Numbered {
   readonly sequence: number;
   readonly firstPosition: number;
@@ -25,7 +25,7 @@ export class Window {
   private readonly kept = new Queue<Numbered>();
   private nextSequence = 1;
 
-  // Of this connection: the first so many of the batches are on their way.
+  // State of this connection: how many of the kept batches, from the first on, are in flight.
   private sent = 0;
   private sentEvents = 0;
   private sentBytes = 0;
@@ -37,22 +37,22 @@ export class Window {
     private readonly maxBatches: number,
   ) {}
 
-  /** The newest batch that is known to be done. */
+  /** Sequence number of the newest batch that is known to be done. */
   get acknowledgedSequence(): number {
     return this.nextSequence - this.kept.length - 1;
   }
 
-  /** Of the first event that is not acknowledged; of the next one if there is none. */
+  /** Position of the first unacknowledged event, or of the next event if there is none. */
   get oldestPosition(): number {
     return this.kept.first?.firstPosition ?? this.buffer.oldestPosition;
   }
 
-  /** Whether there are events that are not acknowledged. */
+  /** Whether there are unacknowledged events. */
   get isHolding(): boolean {
     return this.buffer.events > 0;
   }
 
-  /** Begins a connection: nothing is on its way on it. */
+  /** Starts a connection: nothing is in flight on it. */
   open(acknowledgedSequence: number, credits: Credits): void {
     this.sent = this.sentEvents = this.sentBytes = 0;
     this.mostBytes = 0;
@@ -61,7 +61,7 @@ export class Window {
     this.grant(credits);
   }
 
-  /** Sets how much may be on its way. */
+  /** Sets how much may be in flight. */
   grant(credits: Credits): void {
     this.credits = credits;
     if (credits.bytes > this.mostBytes) {
@@ -87,7 +87,7 @@ export class Window {
     this.buffer.release(events, size);
   }
 
-  /** Returns the next request to send, or nothing if there is none or it has to wait. */
+  /** Returns the next request to send, or undefined if there is none or it has to wait. */
   next(): Buffer | undefined {
     if (this.sent >= this.maxBatches) return undefined;
     const batch = this.sent < this.kept.length ? this.kept.at(this.sent) : this.number();
@@ -117,8 +117,8 @@ export class Window {
   }
 
   private maySend(batch: Numbered): boolean {
-    // A batch that was sent before cannot be cut, whatever the credits are now: alone it may go, and the
-    // sidecar has the last word.
+    // A batch that was sent before cannot be cut, whatever the credits are now. It may be sent on its own; the
+    // sidecar decides.
     if (!this.sent) return this.credits.events > 0 && this.credits.bytes > 0;
     return (
       this.sentEvents + batch.events <= this.credits.events &&

@@ -1,8 +1,8 @@
-/** The request that carries a batch, written by hand so that events are copied only once. */
+/** Encodes the request that carries a batch, by hand so that events are copied only once. */
 import type { Batch } from './buffer.js';
 import type { Item } from './encoding.js';
 
-// Tags of the fields in bronze/sidecar/v1/sidecar.proto.
+// Field tags in bronze/sidecar/v1/sidecar.proto.
 const REQUEST_BATCH = 0x12;
 const BATCH_SEQUENCE = 0x08;
 const BATCH_FIRST_POSITION = 0x10;
@@ -11,7 +11,7 @@ const BATCH_JSON = 0x22;
 
 const NEWLINE = 10;
 
-/** Encodes a PublishRequest with this batch. */
+/** Encodes a PublishRequest that contains the batch. */
 export function encodeBatch(sequence: number, batch: Batch): Buffer {
   const head = 2 + varintLength(sequence) + varintLength(batch.firstPosition);
   const length = head + (batch.isJson ? field(batch.size - 1) : sum(batch.items, (item) => field(item.size)));
@@ -50,7 +50,7 @@ class Writer {
   tag(tag: number, value: number): void {
     this.byte(tag);
     let rest = value;
-    // By division, because bits are operated on 32 at a time.
+    // By division, because bitwise operators work on 32 bits.
     for (; rest > 0x7f; rest = Math.floor(rest / 0x80)) this.byte((rest % 0x80) | 0x80);
     this.byte(rest);
   }
@@ -65,7 +65,7 @@ class Writer {
   }
 }
 
-/** Bytes of a field with so many bytes of content. */
+/** Size of a field with content of this length. */
 function field(length: number): number {
   return 1 + varintLength(length) + length;
 }

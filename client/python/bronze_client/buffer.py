@@ -147,7 +147,9 @@ class Buffer:
                 if not cut:
                     return None
                 if len(batch.events[0]) + batch.is_json > self._largest_event:
-                    self._give_up(1, self._cut(batch, 1).size, "The sidecar takes no event so large.")
+                    self._give_up(
+                        1, self._cut(batch, 1).size, "The event is larger than the sidecar accepts."
+                    )
                     continue
                 count = _count_within(batch, events, size)
                 return self._cut(batch, count) if count else None

@@ -130,7 +130,7 @@ class SidecarConnection:
         except DecodeError as error:
             raise Lost(f"The sidecar's answer cannot be read: {error}.") from None
         except grpc.aio.BaseError as error:
-            raise Lost(f"gRPC has failed: {error!r}.") from None
+            raise Lost(f"gRPC failed: {error!r}.") from None
         finally:
             self.is_open = False
             await channel.close()
@@ -140,7 +140,7 @@ class SidecarConnection:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self._open(call)
         except TimeoutError:
-            raise Lost(f"The sidecar has not answered within {OPEN_SECONDS:g} s.") from None
+            raise Lost(f"The sidecar did not answer within {OPEN_SECONDS:g} s.") from None
         try:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(self._send(call))
@@ -154,7 +154,7 @@ class SidecarConnection:
         await _write(call, request.SerializeToString())
         response = await _read(call)
         if response is None or response.WhichOneof("kind") != "opened":
-            raise Lost("The sidecar has not opened the stream.")
+            raise Lost("The sidecar did not open the stream.")
         opened = response.opened
         self._window.open(opened.acknowledged_sequence, opened.credits)
         self.is_open = True
@@ -185,7 +185,7 @@ class SidecarConnection:
                 self._window.grant(response.credits)
             self.work.set()
         if not self._is_finishing:
-            raise Lost("The sidecar has ended the stream.")
+            raise Lost("The sidecar ended the stream.")
 
     def _tell(self, outcome: Outcome) -> None:
         self._on_done(

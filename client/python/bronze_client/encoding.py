@@ -52,7 +52,9 @@ def encode(event: Event) -> tuple[bytes, bool]:
     # switched off must not import Protobuf.
     if getattr(getattr(event, "DESCRIPTOR", None), "full_name", None) == ENVELOPE:
         return event.SerializeToString(), False
-    raise TypeError(f"An event is an envelope, bytes, a mapping or JSON text, not {type(event).__name__}.")
+    raise TypeError(
+        f"An event must be an envelope, bytes, a mapping or JSON text, not {type(event).__name__}."
+    )
 
 
 def _line(text: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a producer is told about events that did not get through."""
+"""What a producer learns about events that were not delivered."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An event that at least one back end did not get. Sending it again is of no use."""
+    """An event that at least one back end did not get. Sending it again would not help."""
 
     position: int
     """Its position in the stream."""
     kind: Literal["rejected", "failed"]
-    """`rejected`: the event is malformed or cannot be addressed. `failed`: a back end refused it for good."""
+    """`rejected`: it is malformed or cannot be addressed. `failed`: a back end refused it permanently."""
     reason: str
-    """Why, in words."""
+    """Why, in plain text."""
     backend: str = ""
-    """The back end that refused it; empty if it never got that far."""
+    """The back end that refused it; empty if the event never reached one."""
     level: int | None = None
-    """Which of the events that one JSON book change became; None for all others."""
+    """Index of the level, for one level of a JSON book change; otherwise None."""
 
     def __str__(self) -> str:
         level = "" if self.level is None else f".{self.level}"
@@ -29,7 +29,7 @@ class Failure:
 
 
 class PublishError(Exception):
-    """Not every event since the last flush was delivered; the attributes say what became of the others."""
+    """Not every event since the last flush was delivered; the attributes say what happened to the others."""
 
     def __init__(
         self, *, unacknowledged: int, dropped: int, failed: int, failures: Sequence[Failure], reason: str
@@ -37,13 +37,13 @@ class PublishError(Exception):
         self.unacknowledged = unacknowledged
         """Accepted events that are not acknowledged. They may or may not have been published."""
         self.dropped = dropped
-        """Events that were never sent, since the last flush."""
+        """Events dropped since the last flush; they were never sent."""
         self.failed = failed
-        """Events that were rejected or failed for good, since the last flush."""
+        """Events rejected or permanently failed since the last flush."""
         self.failures = tuple(failures)
-        """The first of those; `failed` counts them all."""
+        """The first of those; `failed` counts all of them."""
         self.reason = reason
-        """What stands or last stood in the way, such as the connection's last error; may be empty."""
+        """What prevents or last prevented delivery, such as the connection's last error; may be empty."""
         super().__init__(self._describe())
 
     def _describe(self) -> str:

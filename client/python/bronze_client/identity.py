@@ -31,7 +31,7 @@ def stream_id_for(request: Mapping[str, Any]) -> str:
     raise TypeError, because languages write them differently: give them as text, always the same.
     """
     if not isinstance(request, Mapping):
-        raise TypeError(f"A request is a mapping, not {type(request).__name__}.")
+        raise TypeError(f"A request must be a mapping, not {type(request).__name__}.")
     return hashlib.blake2b(_canonical(request).encode()).hexdigest()[:32]
 
 
@@ -44,10 +44,10 @@ def _canonical(value: Any) -> str:
         return "{" + ",".join(f"{_canonical(key)}:{_canonical(value[key])}" for key in keys) + "}"
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return "[" + ",".join(map(_canonical, value)) + "]"
-    raise TypeError(f"A request cannot contain a {type(value).__name__}; give it as text.")
+    raise TypeError(f"A request cannot contain a {type(value).__name__}; pass it as a string.")
 
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"A request's keys are text, not {type(key).__name__}.")
+        raise TypeError(f"A request's keys must be strings, not {type(key).__name__}.")
     return key

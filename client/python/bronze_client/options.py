@@ -25,58 +25,58 @@ _TCP = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:/\s\[\]]+):\d{1,5}")
 
 @dataclass(frozen=True)
 class Options:
-    """Where to publish and how. Raise ValueError for values that cannot be meant."""
+    """Where to publish and how. Raise ValueError for invalid values."""
 
     address: str | None
-    """The sidecar: `host:port` or `unix:///path`. None or empty switches publishing off."""
+    """The sidecar: `host:port` or `unix:///path`. None or empty turns publishing off."""
     _: KW_ONLY
 
     source: str = ""
-    """The producing program with its version, as `name/version`."""
+    """The producing program and its version, as `name/version`."""
     origin: Origin = "unspecified"
-    """How the events came to the producer."""
+    """Where the producer got the events."""
     stream_id: str | None = None
-    """Names the stream, and so its events. A new unique one if None; `stream_id_for` for a replay."""
+    """First part of the events' ids. A new unique one if None; use `stream_id_for` for a replay."""
     request_id: str = ""
     """The request that the events answer."""
     session_id: str = ""
     """The client session that made the request."""
     meta: Mapping[str, str] | None = None
-    """Further entries for the meta of every event."""
+    """Additional meta entries for every event."""
 
     batch_events: int = 256
-    """A batch is sent when it has so many events,"""
+    """A batch is sent when it has this many events,"""
     batch_bytes: int = 65_536
-    """or so many bytes,"""
+    """or this many bytes,"""
     batch_delay: float = 0.005
-    """or when its first event has waited for so many seconds."""
+    """or when its first event has waited this many seconds."""
     max_batches_in_flight: int = 16
-    """Most batches that are sent and not acknowledged."""
+    """Maximum number of batches that are sent and not acknowledged."""
 
     buffer_events: int = 100_000
-    """Most events that are held, sent or not, until they are acknowledged."""
+    """Maximum number of events, sent or not, that are kept until they are acknowledged."""
     buffer_bytes: int = 64 * 1024 * 1024
-    """Most bytes that are held so."""
+    """Maximum number of bytes that are kept this way."""
     on_full: OnFull = "drop_newest"
-    """What happens to an event for which there is no room.
+    """What to do with an event when the buffer is full.
 
-    `drop_newest` drops that event. `drop_oldest` drops the oldest events that were not sent yet, one batch
-    at a time. `wait` waits for room for up to `max_wait`, then drops that event.
+    `drop_newest` drops that event. `drop_oldest` drops the oldest unsent events, one batch at a time. `wait`
+    waits up to `max_wait` for room, then drops that event.
     """
     max_wait: float = 0.0
-    """Longest wait for room, in seconds."""
+    """Maximum wait for room, in seconds."""
     on_drop: Callable[[int, str], None] | None = None
-    """Called with how many events were dropped since the last call, and why the last of them was.
+    """Called with the number of events dropped since the last call, and the reason for the last one.
 
-    At most about once a second. If there is none, a warning is logged instead.
+    At most about once a second. If it is None, a warning is logged instead.
     """
     on_failure: Callable[[Failure], None] | None = None
-    """Called for every event that was rejected or failed for good. If there is none, a warning is logged."""
+    """Called for every event that was rejected or failed permanently. If it is None, a warning is logged."""
     close_timeout: float = 5.0
-    """How long closing waits for acknowledgements, in seconds."""
+    """How long `close` waits for acknowledgements, in seconds."""
 
     tls: bool = False
-    """Encrypts the connection; a TCP address only. Any of the files below switches it on."""
+    """Encrypts the connection; TCP addresses only. Setting any of the files below turns it on."""
     tls_ca_file: str | Path | None = None
     """Certificates to trust instead of the system's, as PEM."""
     tls_cert_file: str | Path | None = None
@@ -85,7 +85,7 @@ class Options:
     """Key of the client certificate, as PEM."""
 
     producer_id: str = field(default_factory=unique_id, init=False)
-    """Names this run of the producer, so that it can resume after a lost connection."""
+    """Identifies this run of the producer, so that it can resume after a lost connection."""
 
     def __post_init__(self) -> None:
         if self.stream_id is None:
@@ -110,22 +110,22 @@ class Options:
         if self.address and not self.is_local and not _TCP.fullmatch(self.address):
             problems.append(f"address: {self.address!r} is neither host:port nor unix:///path.")
         if self.origin not in get_args(Origin):
-            problems.append(f"origin: {self.origin!r} is none of {', '.join(get_args(Origin))}.")
+            problems.append(f"origin: {self.origin!r} is not one of {', '.join(get_args(Origin))}.")
         if self.on_full not in get_args(OnFull):
-            problems.append(f"on_full: {self.on_full!r} is none of {', '.join(get_args(OnFull))}.")
+            problems.append(f"on_full: {self.on_full!r} is not one of {', '.join(get_args(OnFull))}.")
         if not _STREAM_ID.fullmatch(self.stream_id or ""):
             problems.append(f"stream_id: {self.stream_id!r} is not 1 to 64 letters, digits, '-', '_' or '.'.")
         if not all(isinstance(text, str) for entry in (self.meta or {}).items() for text in entry):
-            problems.append("meta: keys and values have to be text.")
+            problems.append("meta: keys and values must be strings.")
         return problems
 
     def _wrong_limits(self) -> list[str]:
         counts = ("batch_events", "batch_bytes", "max_batches_in_flight", "buffer_events", "buffer_bytes")
         times = ("batch_delay", "max_wait", "close_timeout")
-        problems = [f"{name}: has to be 1 or more." for name in counts if not getattr(self, name) >= 1]
-        problems += [f"{name}: has to be 0 or more." for name in times if not getattr(self, name) >= 0]
+        problems = [f"{name}: must be 1 or more." for name in counts if not getattr(self, name) >= 1]
+        problems += [f"{name}: must be 0 or more." for name in times if not getattr(self, name) >= 0]
         if self.on_full == "wait" and self.max_wait == 0:
-            problems.append("max_wait: has to be more than 0 when on_full is 'wait'.")
+            problems.append("max_wait: must be more than 0 when on_full is 'wait'.")
         return problems
 
     def _wrong_encryption(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What became of events: counted, told to the producer, and kept for the next flush."""
+"""The outcomes of events: counted, reported to the producer, and kept for the next flush."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import dataclass
 from bronze_client.errors import Failure
 
 MOST_FAILURES = 100
-"""So many are kept between two flushes; all are counted."""
+"""At most this many are kept between two flushes; all are counted."""
 
 log = logging.getLogger("bronze_client")
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A publisher's counters at one moment, since it was opened."""
+    """A snapshot of a publisher's counters since it was opened."""
 
     accepted: int = 0
-    """Events that went into the buffer."""
+    """Events that were accepted into the buffer."""
     acknowledged: int = 0
-    """Events of those that the sidecar is done with, whatever became of them."""
+    """Accepted events that the sidecar is done with, whatever the outcome."""
     published: int = 0
-    """Envelopes that every back end has confirmed; one JSON book change becomes several."""
+    """Envelopes that every back end confirmed; one JSON book change becomes several."""
     filtered: int = 0
-    """Envelopes that no back end takes."""
+    """Envelopes that no back end is configured to take."""
     rejected: int = 0
     """Events that are malformed or cannot be addressed."""
     failed: int = 0
-    """Events that a back end refused for good."""
+    """Events that a back end refused permanently."""
     dropped: int = 0
     """Events that were never sent."""
     reconnects: int = 0
-    """Streams that were opened after the first one."""
+    """Number of streams opened after the first one."""
     buffered_events: int = 0
     """Events that are accepted and not acknowledged."""
     buffered_bytes: int = 0
@@ -94,4 +94,4 @@ def call_back(function: Callable[..., None], *args: object) -> None:
     try:
         function(*args)
     except Exception:
-        log.exception("A callback has failed.")
+        log.exception("A callback failed.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import socket
 import subprocess
 import tarfile
@@ -39,17 +41,25 @@ console.log(publisher.stats.bufferedEvents, streamIdFor({ exchange: 'binance' })
 """
 
 
+def copied(folder: Path) -> Path:
+    """Copy the package as a clone has it: nothing is installed or built."""
+    left_out = shutil.ignore_patterns("node_modules", "dist", "*.tgz")
+    return Path(shutil.copytree(PACKAGE, folder, ignore=left_out))
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's project with the packed package; its dependencies are those that are installed already."""
-    folder = tmp_path_factory.mktemp("project")
-    # Without scripts, for packing would build anew what other tests use.
-    command = ["npm", "pack", "--ignore-scripts", "--json", "--pack-destination", str(folder)]
-    packed = subprocess.run(command, cwd=PACKAGE, check=True, capture_output=True)
-    listing = json.loads(packed.stdout)
-    (name,) = (entry["filename"] for entry in (listing if isinstance(listing, list) else listing.values()))
+    folder = tmp_path_factory.mktemp("a project")
+    # Packing builds, so it is done in a copy: other tests use the build of the original.
+    package = copied(folder / "clone")
+    (package / "node_modules").symlink_to(PACKAGE / "node_modules")
+    subprocess.run(
+        ["npm", "pack", "--pack-destination", folder], cwd=package, check=True, capture_output=True
+    )
+    (packed,) = folder.glob("*.tgz")
     modules = folder / "node_modules"
-    with tarfile.open(folder / name) as archive:
+    with tarfile.open(packed) as archive:
         archive.extractall(folder, filter="data")
     modules.mkdir()
     (folder / "package").rename(modules / "bronze-sidecar-client")
@@ -72,6 +82,31 @@ def test_it_contains_what_is_built_and_no_sources(project: Path) -> None:
     installed = project / "node_modules/bronze-sidecar-client"
     assert {path.name for path in installed.iterdir()} == {"README.md", "bin", "dist", "package.json"}
     assert {path.name for path in (installed / "dist").iterdir()} == {"cjs", "esm"}
+
+
+@pytest.mark.parametrize("command", [["pack"], ["run", "prepare"]], ids=" ".join)
+def test_without_the_compiler_it_says_what_to_do(tmp_path: Path, command: list[str]) -> None:
+    """`npm pack` runs `prepack`, and `npm install <folder>` runs `prepare`."""
+    package = copied(tmp_path / "clone")
+    done = subprocess.run(["npm", *command], cwd=package, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("bronze-sidecar-client:"))
+    folder = package.resolve()
+    assert line == f"bronze-sidecar-client: the compiler is not installed; run `npm ci` in {folder} first."
+    assert "node:" not in done.stderr  # a stack trace
+    assert not list(package.glob("*.tgz"))
+
+
+def test_a_build_that_failed_is_not_taken_for_one(tmp_path: Path) -> None:
+    package = copied(tmp_path / "clone")
+    (package / "node_modules").symlink_to(PACKAGE / "node_modules")
+    (package / "src/wrong.ts").write_text("export const text: string = 1;\n")
+    for _ in range(2):
+        done = subprocess.run(
+            ["npm", "run", "prepare"], cwd=package, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert "wrong.ts" in done.stdout
 
 
 def test_it_can_be_imported(project: Path) -> None:
@@ -106,6 +141,21 @@ def test_its_types_are_found(project: Path) -> None:
         check=False,
     )
     assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_the_printed_options_load_it_from_any_folder(project: Path, tmp_path: Path) -> None:
+    program = project / "node_modules/bronze-sidecar-client/bin/bronze-tardis-machine.js"
+    printed = subprocess.run(
+        ["node", program, "--print-node-options"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert (printed.stdout.count("\n"), printed.stderr) == (1, "")
+    environment = {**os.environ, "NODE_OPTIONS": printed.stdout.strip(), "BRONZE_SIDECAR_ADDRESS": ""}
+    loaded = "console.log(Object.keys(require.cache).join())"
+    done = subprocess.run(
+        ["node", "--eval", loaded], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    preload = project / "node_modules/bronze-sidecar-client/dist/cjs/tardis-machine/preload.js"
+    assert (done.stdout, done.stderr) == (f"{preload}\n", "")
 
 
 @pytest.mark.parametrize("address", ["undefined", "''"])

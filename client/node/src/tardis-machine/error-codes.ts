@@ -1,5 +1,5 @@
-/** What kind of error an exchange's connection or the data's source had, where that can be told. */
-import type { ErrorCode } from './session.js';
+/** Classifies errors of exchange connections and data sources, where possible. */
+import type { ErrorCode } from './response-stream.js';
 
 const STATUS_CODES: ReadonlyMap<number, ErrorCode> = new Map([
   [401, 'source_auth'],
@@ -11,7 +11,7 @@ const HANDSHAKE_STATUS = /^Unexpected server response: (\d+)/;
 const NOT_CONNECTED =
   /^(ECONN|ENOTFOUND|EAI_|ETIMEDOUT|EHOST|ENET|EPROTO|EPIPE|ERR_TLS|CERT_|UNABLE_TO|SELF_SIGNED|DEPTH_ZERO)/;
 const NO_HANDSHAKE = /handshake|before the connection was established/i;
-/** What the exchange said, as JSON with a status more often than not. */
+/** An error message of the exchange, often JSON with a status. */
 const EXCHANGE_ANSWER = /^Received error message: .*"status":\s*(\d{3})\b/;
 const NOT_SENT = /^WebSocket is not open/;
 
@@ -19,7 +19,7 @@ export function codeOfStatus(status: number): ErrorCode | undefined {
   return STATUS_CODES.get(status);
 }
 
-/** Tells an error that a live stream's connection had. */
+/** Classifies an error of a live stream's connection. */
 export function codeOfError(error: unknown): ErrorCode | undefined {
   const { message, code, status } = error as Readonly<Record<string, unknown>>;
   const text = typeof message === 'string' ? message : '';

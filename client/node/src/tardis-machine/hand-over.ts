@@ -1,14 +1,15 @@
-/** The server's half: collects messages and hands them to the publishing thread in blocks. */
-import type { FromPublisher, StreamDescription } from './protocol.js';
+/** The server's half: collects messages and passes them to the publishing thread in blocks. */
+
 import { PublishingThread, reasonOf } from './publishing-thread.js';
 import type { HookSettings } from './settings.js';
+import type { FromPublisher, StreamDescription } from './thread-messages.js';
 import { say, type Warnings } from './warnings.js';
 
-// A hand-over costs the server's thread some microseconds, so it should carry many messages.
+// Passing a block costs the server's thread some microseconds, so a block should carry many messages.
 const BLOCK_EVENTS = 256;
 const BLOCK_CHARACTERS = 65_536;
 const BLOCK_MS = 5;
-// Before another thread is started; one that ends soon after its start gets a longer pause each time.
+// Pause before the next thread is started. It doubles each time a thread ends soon after its start.
 const FIRST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_MS = 64_000;
 const SOON_MS = 60_000;
@@ -27,7 +28,7 @@ export class HandOver {
     private readonly warnings: Warnings,
   ) {}
 
-  /** Opens a stream; the sidecar hears of it with its first message. */
+  /** Opens a stream; the sidecar learns of it with the first message. */
   open(description: StreamDescription): Feed {
     this.streams += 1;
     return new Feed(this, this.streams, description);
@@ -38,32 +39,32 @@ export class HandOver {
     return this.thread?.heldEvents ?? 0;
   }
 
-  /** Waits, and lets nothing else happen in this thread, until everything is acknowledged or the time is over. */
+  /** Blocks this thread until everything is acknowledged or the time is over. */
   flush(timeoutMs: number): void {
     this.handOverWaiting();
     this.thread?.flush(timeoutMs);
   }
 
-  /** Sees to it that a feed's messages do not wait for long. */
+  /** Makes sure that a feed's messages do not wait for long. */
   schedule(feed: Feed): void {
     this.waiting.add(feed);
     this.timer ??= setTimeout(() => this.handOverWaiting(), BLOCK_MS).unref();
   }
 
-  /** Returns the thread that takes a block of so many events; counts them as dropped if there is none. */
-  takerOf(count: number, size: number): PublishingThread | undefined {
+  /** Returns the thread that takes a block of this size; if there is none, counts its events as dropped. */
+  threadFor(count: number, size: number): PublishingThread | undefined {
     this.thread ??= this.startThread();
     if (!this.thread) this.warnings.missed(count);
-    else if (this.thread.hold(count, size)) return this.thread;
+    else if (this.thread.reserve(count, size)) return this.thread;
     else this.warnings.dropped(count);
     return undefined;
   }
 
-  hear(message: FromPublisher): void {
-    this.warnings.hear(message);
+  onMessage(message: FromPublisher): void {
+    this.warnings.onMessage(message);
   }
 
-  ended({ startedMs, heldEvents }: PublishingThread, reason: string): void {
+  onEnd({ startedMs, heldEvents }: PublishingThread, reason: string): void {
     this.thread = undefined;
     if (performance.now() - startedMs > SOON_MS) this.pauseMs = FIRST_PAUSE_MS;
     this.startLater(reason, heldEvents);
@@ -81,8 +82,8 @@ export class HandOver {
 
   private startLater(reason: string, held: number): void {
     say(
-      `publishing ended: ${reason}. ${held} messages were not acknowledged. ` +
-        `The server goes on; publishing starts again after ${this.pauseMs / 1_000} s.`,
+      `publishing stopped: ${reason}. ${held} messages were not acknowledged. ` +
+        `The server keeps running; publishing restarts in ${this.pauseMs / 1_000} s.`,
     );
     this.nextStartMs = performance.now() + this.pauseMs;
     this.pauseMs = Math.min(2 * this.pauseMs, LONGEST_PAUSE_MS);
@@ -97,14 +98,14 @@ export class HandOver {
   }
 }
 
-/** The messages of one stream that were not handed over yet. */
+/** The messages of one stream that have not been handed over yet. */
 export class Feed {
   private texts: string[] = [];
   private events = 0;
   private characters = 0;
-  /** How many came before those. */
+  /** Position of the first of them. */
   private position = 0;
-  /** Who knows the stream. */
+  /** The thread that knows the stream. */
   private thread: PublishingThread | undefined;
 
   constructor(
@@ -113,7 +114,7 @@ export class Feed {
     private readonly description: StreamDescription,
   ) {}
 
-  /** Takes `count` lines, without the last newline. */
+  /** Takes `count` lines, without the trailing newline. */
   add(text: string, count: number): void {
     this.texts.push(text);
     this.events += count;
@@ -125,12 +126,12 @@ export class Feed {
   handOver(): void {
     const { stream, description, texts, position, events: count } = this;
     if (!count) return;
-    const size = this.characters + texts.length; // with a newline behind each
+    const size = this.characters + texts.length; // with a newline after each
     this.texts = [];
     this.events = 0;
     this.characters = 0;
     this.position += count;
-    const thread = this.owner.takerOf(count, size);
+    const thread = this.owner.threadFor(count, size);
     if (!thread) return;
     if (this.thread !== thread) thread.post({ kind: 'open', stream, description });
     this.thread = thread;

@@ -1,27 +1,27 @@
-/** Sees the answers to HTTP requests. */
+/** Reads the responses to HTTP requests. */
 import { subscribe } from 'node:diagnostics_channel';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { codeOfStatus } from './error-codes.js';
 import { parseRequest } from './requests.js';
-import type { Session, SessionFactory } from './session.js';
+import type { ResponseStream, ResponseStreams } from './response-stream.js';
 import { say } from './warnings.js';
 
 /** Follows the response to every request for normalized messages. */
-export function tapHttp(sessions: SessionFactory): void {
-  // Published before the server's own handler is called.
+export function tapHttp(streams: ResponseStreams): void {
+  // This channel publishes before the server's own handler is called.
   subscribe('http.server.request.start', (event) => {
     const { request, response } = event as { request: IncomingMessage; response: ServerResponse };
     try {
       const asked = request.method === 'GET' ? parseRequest(request.url) : undefined;
-      if (asked?.route === '/replay-normalized') follow(response, sessions.open(asked, 'http'));
+      if (asked?.route === '/replay-normalized') follow(response, streams.open(asked, 'http'));
     } catch (error) {
-      say(`a response is not published: ${String(error)}.`);
+      say(`a response will not be published: ${String(error)}.`);
     }
   });
 }
 
-function follow(response: ServerResponse, session: Session): void {
-  const body = new ResponseBody(session);
+function follow(response: ServerResponse, stream: ResponseStream): void {
+  const body = new ResponseBody(stream);
   const { write, end } = response;
   response.write = function (this: ServerResponse, ...given: unknown[]): boolean {
     const result = Reflect.apply(write, this, given) as boolean;
@@ -34,29 +34,29 @@ function follow(response: ServerResponse, session: Session): void {
     body.finish(response.statusCode);
     return result;
   } as typeof end;
-  // Also when the client goes away; the server does not notice that.
-  response.once('close', () => session.end());
+  // Also emitted when the client disconnects, which the server does not notice.
+  response.once('close', () => stream.end());
 }
 
-/** Tells whole lines from the text without a newline that the server ends a failed replay with. */
+/** Separates complete lines from the unterminated text that ends a failed replay. */
 class ResponseBody {
   private rest = '';
 
-  constructor(private readonly session: Session) {}
+  constructor(private readonly stream: ResponseStream) {}
 
   add(chunk: unknown): void {
     if (typeof chunk !== 'string' && !(chunk instanceof Uint8Array)) return;
     const text = this.rest + (typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString());
     const end = text.lastIndexOf('\n');
     this.rest = text.slice(end + 1);
-    if (end > 0) this.session.lines(text.slice(0, end), countLines(text, end));
+    if (end > 0) this.stream.lines(text.slice(0, end), countLines(text, end));
   }
 
   finish(status: number): void {
     if (!this.rest) return;
     const { message, details } = readTail(this.rest);
-    if (message) this.session.message(this.rest);
-    else this.session.failure(details, codeOfStatus(status));
+    if (message) this.stream.message(this.rest);
+    else this.stream.failure(details, codeOfStatus(status));
     this.rest = '';
   }
 }
@@ -67,7 +67,7 @@ function countLines(text: string, end: number): number {
   return count;
 }
 
-/** Reads what the response ends with: a message, or why there are no more. */
+/** Reads the unterminated end of a response: a message, or the reason for a failure. */
 function readTail(text: string): { readonly message: boolean; readonly details: string } {
   try {
     const { type, message, responseText } = JSON.parse(text) as Readonly<Record<string, unknown>>;

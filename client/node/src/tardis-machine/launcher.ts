@@ -1,4 +1,4 @@
-/** Starts the tardis-machine that is installed, with this client loaded into it. */
+/** Finds the installed tardis-machine and prepares to run it with this client loaded. */
 import { accessSync, constants, readFileSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, dirname, join, resolve } from 'node:path';
@@ -7,27 +7,31 @@ import { start } from './start.js';
 import { say } from './warnings.js';
 
 /**
- * Makes this process ready to run the server, so that signals, output and exit status are its own. Returns whether there
- * is a server; then it is this process's main program.
+ * Prepares this process to run the server itself, so that signals, output and exit status are the server's. Returns
+ * false if there is no server.
  */
 export function prepare(): boolean {
   const program = findProgram();
   if (!program) {
     say(
-      'tardis-machine is not installed: not beside this package, in this folder, globally, or on the PATH.',
+      'tardis-machine was not found next to this package, in this folder, in the global packages or on the PATH.',
     );
     process.exitCode = 1;
     return false;
   }
-  // The processes of a cluster start from these.
+  // Cluster processes are started from these.
   process.argv[1] = program;
   const options = process.env.NODE_OPTIONS;
-  const preload = `--require ${quoted(join(__dirname, 'preload.js'))}`;
-  process.env.NODE_OPTIONS = options ? `${options} ${preload}` : preload;
-  // Not by the preload: it may be loaded already, and did nothing because this is not the server's program.
+  process.env.NODE_OPTIONS = options ? `${options} ${nodeOptions()}` : nodeOptions();
+  // Not by the preload: it may be loaded already, and did nothing because this was not the server's program yet.
   if (process.env.BRONZE_SIDECAR_ADDRESS) start();
-  else say('BRONZE_SIDECAR_ADDRESS is not set: nothing is published.');
+  else say('BRONZE_SIDECAR_ADDRESS is not set; nothing will be published.');
   return true;
+}
+
+/** Returns the NODE_OPTIONS that load the client into a server, in whatever folder that is started. */
+export function nodeOptions(): string {
+  return `--require ${quoted(join(__dirname, 'preload.js'))}`;
 }
 
 function findProgram(): string | undefined {
@@ -39,7 +43,7 @@ function findProgram(): string | undefined {
   return onPath();
 }
 
-/** The program of the package that a file there would load. */
+/** Returns the program of the tardis-machine package that this file would load. */
 function installedFrom(file: string): string | undefined {
   try {
     const manifestPath = createRequire(file).resolve('tardis-machine/package.json');
@@ -66,7 +70,7 @@ function onPath(): string | undefined {
   return undefined;
 }
 
-/** Writes a path as NODE_OPTIONS takes it. */
+/** Quotes a path for NODE_OPTIONS. */
 function quoted(path: string): string {
   return `"${path.replace(/["\\]/g, '\\$&')}"`;
 }

@@ -1,10 +1,10 @@
-/** Sees errors and disconnects of live streams, which a client gets only if it asks for them. */
+/** Observes errors and disconnects of live streams, which a client gets only if it asks for them. */
 import Module from 'node:module';
 import { sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { codeOfError } from './error-codes.js';
+import type { ResponseStream } from './response-stream.js';
 import type { ServerPackage } from './server-package.js';
-import type { Session } from './session.js';
 import { say } from './warnings.js';
 
 type Iterator = AsyncIterableIterator<LiveMessage>;
@@ -27,13 +27,15 @@ interface Library {
 }
 
 const MARK = '?bronze-sidecar';
+const ONLY_REQUESTED =
+  'errors and disconnects of live streams are published only if the client asks for them';
 
-/** The live stream whose request is being started: the server calls the library before it waits for anything. */
+/** The live stream whose request is being started: the server calls the library before it first awaits. */
 let starting: LiveStream | undefined;
 
-/** Starts the handling of a request. */
-export function whileStarting<Result>(session: Session, handle: () => Result): Result {
-  starting = session.request.isReplay ? undefined : new LiveStream(session);
+/** Calls the server's handler of a request. */
+export function whileStarting<Result>(stream: ResponseStream, handle: () => Result): Result {
+  starting = stream.request.isReplay ? undefined : new LiveStream(stream);
   try {
     return handle();
   } finally {
@@ -41,20 +43,18 @@ export function whileStarting<Result>(session: Session, handle: () => Result): R
   }
 }
 
-/** Replaces what the server gets when it loads tardis-dev. */
+/** Replaces the tardis-dev that the server loads. */
 export function tapLibrary(server: ServerPackage, sayOnce: typeof say): void {
   if (!server.isModule) replaceRequired(server);
   else if ('registerHooks' in Module) replaceImported(server);
-  else sayOnce('errors and disconnects of live streams are published only if asked for: Node.js is too old.');
+  else sayOnce(`${ONLY_REQUESTED}: seeing the others needs Node.js 22.15 or newer.`);
 }
 
-/** Returns the library with the functions replaced that live streams come from. */
+/** Returns the library's functions that produce live streams, wrapped. */
 export function tapped(library: Library): Library {
   const { streamNormalized, combine } = library;
   if (typeof streamNormalized !== 'function' || typeof combine !== 'function') {
-    say(
-      'errors and disconnects of live streams are published only if asked for: this tardis-dev is unknown.',
-    );
+    say(`${ONLY_REQUESTED}: this version of tardis-dev is not supported.`);
     return { streamNormalized, combine };
   }
   return {
@@ -71,35 +71,35 @@ export function tapped(library: Library): Library {
   };
 }
 
-/** What is known of one live stream besides what its client gets. */
+/** Publishes what happens on one live stream besides what its client gets. */
 class LiveStream {
   private readonly errorsInARow = new Map<string, number>();
   private readonly asksForDisconnects: boolean;
   private last: Iterator | undefined;
 
-  constructor(private readonly session: Session) {
-    this.asksForDisconnects = session.request.options.some((option) => option.withDisconnectMessages);
+  constructor(private readonly stream: ResponseStream) {
+    this.asksForDisconnects = stream.request.options.some((option) => option.withDisconnectMessages);
   }
 
-  /** Looks at messages when the server takes them, so that they stay in order. */
+  /** Inspects messages when the server takes them, so that they stay in order. */
   observe(iterator: Iterator): Iterator {
-    // The server takes from the one that was made last; the others feed that.
+    // The server reads from the iterator that was created last; the others feed it.
     this.last = iterator;
     const { next } = iterator;
     iterator.next = (...given) => {
       const result = Reflect.apply(next, iterator, given) as Promise<IteratorResult<LiveMessage>>;
-      if (this.last === iterator) result.then(this.see).catch(ignore);
+      if (this.last === iterator) result.then(this.inspect).catch(ignore);
       return result;
     };
     return iterator;
   }
 
-  /** An attempt to get data failed; the library goes on trying. */
+  /** An attempt to get data failed; the library keeps trying. */
   failed(options: StreamOptions, error: Error): void {
     const { exchange, onError } = options;
     const count = (this.errorsInARow.get(exchange) ?? 0) + 1;
     this.errorsInARow.set(exchange, count);
-    const sent = this.session.capture(() => onError?.(error));
+    const sent = this.stream.capture(() => onError?.(error));
     const code = codeOfError(error);
     const details = String(error?.message ?? error);
     const own = {
@@ -109,18 +109,18 @@ class LiveStream {
       details,
       subSequentErrorsCount: count,
     };
-    this.session.error({ ...(sent ? (JSON.parse(sent) as typeof own) : own), code });
+    this.stream.error({ ...(sent ? (JSON.parse(sent) as typeof own) : own), code });
   }
 
-  private readonly see = (result: IteratorResult<LiveMessage>): void => {
+  private readonly inspect = (result: IteratorResult<LiveMessage>): void => {
     const message = result.value as LiveMessage | undefined;
     if (result.done || !message) return;
     if (message.type !== 'disconnect') this.errorsInARow.set(message.exchange, 0);
-    else if (!this.asksForDisconnects) this.session.message(JSON.stringify(message));
+    else if (!this.asksForDisconnects) this.stream.message(JSON.stringify(message));
   };
 }
 
-/** For a server of CommonJS modules. */
+/** For a server of CommonJS modules: replaces what `require` returns. */
 function replaceRequired(server: ServerPackage): void {
   const loader = Module as unknown as {
     _load: (request: string, parent?: { readonly filename?: string }) => unknown;
@@ -136,7 +136,7 @@ function replaceRequired(server: ServerPackage): void {
   };
 }
 
-/** Its exports cannot be changed, but what inherits from them can differ. */
+/** The exports cannot be changed, but an object that inherits from them can override some. */
 function inherit(library: Library): Library {
   const { streamNormalized, combine } = tapped(library);
   return Object.create(library, {
@@ -159,7 +159,7 @@ interface LoaderHooks {
   load(url: string, context: unknown, next: Next<unknown>): LoadedModule;
 }
 
-/** For a server of ES modules, which gets a module in place of the library that passes everything else on. */
+/** For a server of ES modules: replaces the library with a module that re-exports everything else. */
 function replaceImported(server: ServerPackage): void {
   const { registerHooks } = Module as unknown as { registerHooks: (hooks: LoaderHooks) => void };
   const home = pathToFileURL(server.directory + sep).href;

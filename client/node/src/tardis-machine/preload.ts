@@ -1,6 +1,6 @@
 /**
  * What `node --require bronze-sidecar-client/tardis-machine` loads. It also runs in every other program and thread
- * that inherits NODE_OPTIONS, so it loads nothing else unless it is wanted.
+ * that inherits NODE_OPTIONS, so it loads nothing else unless the client is switched on.
  */
 export {};
 

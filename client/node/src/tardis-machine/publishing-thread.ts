@@ -1,15 +1,15 @@
-/** The thread that publishes, as the server's thread sees it: what it holds, what it tells, and how it ends. */
+/** The server's view of the publishing thread: what it holds, what it reports, and how it ends. */
 import { join } from 'node:path';
 import { MessageChannel, receiveMessageOnPort, Worker } from 'node:worker_threads';
-import { FLUSH, HELD_BYTES, HELD_EVENTS, newCounters, OVER, UNDER_WAY } from './counters.js';
-import type { FromPublisher, PublishingTask, ToPublisher } from './protocol.js';
 import type { HookSettings } from './settings.js';
+import { DONE, FLUSH, HELD_BYTES, HELD_EVENTS, newCounters, RUNNING } from './shared-counters.js';
+import type { FromPublisher, PublishingTask, ToPublisher } from './thread-messages.js';
 
-/** What a thread calls back. */
+/** Is notified by the thread. */
 export interface ThreadOwner {
-  hear(message: FromPublisher): void;
-  /** The thread has ended, whatever was the reason, and takes nothing more. Comes once. */
-  ended(thread: PublishingThread, reason: string): void;
+  onMessage(message: FromPublisher): void;
+  /** The thread has ended, for whatever reason, and takes nothing more. Called once. */
+  onEnd(thread: PublishingThread, reason: string): void;
 }
 
 export class PublishingThread {
@@ -25,18 +25,18 @@ export class PublishingThread {
     private readonly owner: ThreadOwner,
   ) {
     const task: PublishingTask = { settings, source, counters: this.counters, news: this.news.port2 };
-    this.worker = new Worker(join(__dirname, 'worker.js'), {
+    this.worker = new Worker(join(__dirname, 'publishing-worker.js'), {
       workerData: task,
       transferList: [task.news],
-      // Without the environment no proxy that is meant for the exchanges comes between us and the sidecar.
+      // An empty environment, so that a proxy meant for the exchanges is not used for the sidecar.
       env: {},
       execArgv: [],
     });
     this.worker.on('error', (error: unknown) => this.end(error));
-    // Comes after an error too; a thread that ends by itself has none.
+    // Also emitted after an error; a thread that ends by itself emits only this.
     this.worker.on('exit', (status) => this.end(`its thread ended with status ${status}`));
     this.worker.unref();
-    this.news.port1.on('message', (message: FromPublisher) => owner.hear(message)).unref();
+    this.news.port1.on('message', (message: FromPublisher) => owner.onMessage(message)).unref();
   }
 
   /** Events that were handed over and are not acknowledged. */
@@ -44,11 +44,11 @@ export class PublishingThread {
     return Atomics.load(this.counters, HELD_EVENTS);
   }
 
-  /** Keeps room for a block of so many events; returns whether there is any. */
-  hold(count: number, size: number): boolean {
+  /** Reserves room for a block; returns false if there is none. */
+  reserve(count: number, size: number): boolean {
     const { bufferEvents, bufferBytes } = this.settings;
     const events = this.heldEvents;
-    // One block alone is never too much: it may be a single message.
+    // A block always fits if nothing else is held: it may be a single large message.
     const isFull =
       events > 0 &&
       (events + count > bufferEvents || Atomics.load(this.counters, HELD_BYTES) + size > bufferBytes);
@@ -68,23 +68,23 @@ export class PublishingThread {
     }
   }
 
-  /** Waits, and lets nothing else happen in the server's thread, until all is acknowledged or the time is over. */
+  /** Blocks the server's thread until everything is acknowledged or the time is over. */
   flush(timeoutMs: number): void {
-    Atomics.compareExchange(this.counters, FLUSH, OVER, UNDER_WAY);
+    Atomics.compareExchange(this.counters, FLUSH, DONE, RUNNING);
     this.post({ kind: 'flush' });
-    Atomics.wait(this.counters, FLUSH, UNDER_WAY, timeoutMs);
-    // Events would come too late: the process is about to end.
+    Atomics.wait(this.counters, FLUSH, RUNNING, timeoutMs);
+    // The port's events would come too late: the process is about to end.
     for (;;) {
       const received = receiveMessageOnPort(this.news.port1) as { message: FromPublisher } | undefined;
       if (!received) return;
-      this.owner.hear(received.message);
+      this.owner.onMessage(received.message);
     }
   }
 
   private end(error: unknown): void {
     if (this.hasEnded) return;
     this.hasEnded = true;
-    this.owner.ended(this, reasonOf(error));
+    this.owner.onEnd(this, reasonOf(error));
   }
 }
 

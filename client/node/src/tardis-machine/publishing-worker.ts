@@ -1,25 +1,31 @@
-/** The publishing half, in a thread of its own: one publisher for each stream. */
-import './farewell.js'; // first, so that it is heard also if another module cannot be loaded
+/** The publishing half, in its own thread: one publisher per stream. */
+import './worker-exit.js'; // first, so that it works even if another module cannot be loaded
 import { parentPort, workerData } from 'node:worker_threads';
 import { describeFailure } from '../errors.js';
 import { type Options, settle } from '../options.js';
 import { Publisher } from '../publisher.js';
 import { Queue } from '../queue.js';
-import { endFlush, HELD_BYTES, HELD_EVENTS, OVER } from './counters.js';
-import type { Block, FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './protocol.js';
+import { DONE, endFlush, HELD_BYTES, HELD_EVENTS } from './shared-counters.js';
+import type {
+  Block,
+  FromPublisher,
+  PublishingTask,
+  StreamDescription,
+  ToPublisher,
+} from './thread-messages.js';
 
-const LOOK_MS = 10;
+const CHECK_MS = 10;
 const REPORT_MS = 1_000;
 
 const { settings, source, counters, news } = workerData as PublishingTask;
-const streams = new Map<number, Stream>();
-let lookTimer: NodeJS.Timeout | undefined;
+const streams = new Map<number, PublishedStream>();
+let checkTimer: NodeJS.Timeout | undefined;
 let reportTimer: NodeJS.Timeout | undefined;
 let refused = 0;
 let reason = '';
 
-/** What of one stream is not acknowledged. */
-class Stream {
+/** One stream's publisher, and the blocks that are not acknowledged. */
+class PublishedStream {
   private readonly publisher: Publisher;
   private readonly blocks = new Queue<{ readonly count: number; readonly size: number }>();
   private events = 0;
@@ -31,23 +37,23 @@ class Stream {
     const options: Options = {
       ...description,
       source,
-      // The server's half keeps the bounds, over all streams.
+      // The server's half enforces the limits, over all streams.
       bufferEvents: Number.POSITIVE_INFINITY,
       bufferBytes: Number.POSITIVE_INFINITY,
-      batchDelayMs: 0, // blocks have waited for more already
+      batchDelayMs: 0, // blocks have waited already
       tls,
       tlsCaFile,
       tlsCertFile,
       tlsKeyFile,
     };
-    // Not by `connect`, which refuses files that cannot be read: they were there when the server started, and
-    // if they are being replaced now, the next attempt finds them.
+    // Not with `connect`, which throws if a TLS file cannot be read: the files were there when the server started,
+    // and if they are being replaced right now, the next attempt finds them.
     this.publisher = new Publisher(settle(address, options));
     this.publisher.on('drop', (count, why) => report(count, why));
     this.publisher.on('failure', (failure) => report(1, describeFailure(failure)));
     this.publisher.on('refuse', (why) => this.giveUp(why));
-    this.publisher.on('connect', () => tell({ kind: 'connected' }));
-    this.publisher.on('disconnect', (why) => tell({ kind: 'lost', reason: why }));
+    this.publisher.on('connect', () => post({ kind: 'connected' }));
+    this.publisher.on('disconnect', (why) => post({ kind: 'lost', reason: why }));
   }
 
   add({ position, count, size, text }: Block): void {
@@ -59,16 +65,16 @@ class Stream {
     }
     this.blocks.push({ count, size });
     this.events += count;
-    lookSoon();
+    checkSoon();
   }
 
   end(): void {
     this.hasEnded = true;
-    lookSoon();
+    checkSoon();
   }
 
-  /** Makes room for what the sidecar is done with; returns whether there is nothing more to come. */
-  look(): boolean {
+  /** Releases what the sidecar is done with; returns true if the stream is complete. */
+  releaseDone(): boolean {
     const { bufferedEvents } = this.publisher.stats;
     for (let block = this.blocks.first; block; block = this.blocks.first) {
       if (this.events - block.count < bufferedEvents) break;
@@ -79,7 +85,7 @@ class Stream {
     return this.hasEnded && !this.events;
   }
 
-  /** The sidecar will never take what is held. */
+  /** The sidecar refused the stream: releases everything that is held. */
   private giveUp(why: string): void {
     report(this.publisher.stats.bufferedEvents, why);
     for (let block = this.blocks.shift(); block; block = this.blocks.shift())
@@ -114,54 +120,54 @@ function release(count: number, size: number): void {
   Atomics.sub(counters, HELD_BYTES, size);
 }
 
-function lookSoon(): void {
-  lookTimer ??= setTimeout(look, LOOK_MS);
+function checkSoon(): void {
+  checkTimer ??= setTimeout(checkStreams, CHECK_MS);
 }
 
-function look(): void {
-  lookTimer = undefined;
+function checkStreams(): void {
+  checkTimer = undefined;
   let isWaiting = false;
   for (const [number, stream] of streams) {
-    if (!stream.look()) {
+    if (!stream.releaseDone()) {
       isWaiting ||= stream.isWaiting;
       continue;
     }
     streams.delete(number);
-    // What was not delivered is reported already.
+    // What was not delivered has been reported already.
     stream.close().catch(() => undefined);
   }
-  if (isWaiting) lookSoon();
+  if (isWaiting) checkSoon();
 }
 
 async function flush(): Promise<void> {
   await Promise.allSettled([...streams.values()].map((stream) => stream.flush()));
-  look();
-  tellRefused();
-  endFlush(counters, OVER);
+  checkStreams();
+  reportRefused();
+  endFlush(counters, DONE);
 }
 
-/** Events may be refused one by one; the server's thread hears of them together. */
+/** Events may be refused one by one; they are reported to the server's thread together. */
 function report(count: number, why: string): void {
   refused += count;
   reason = why;
-  reportTimer ??= setTimeout(tellRefused, REPORT_MS);
+  reportTimer ??= setTimeout(reportRefused, REPORT_MS);
 }
 
-function tellRefused(): void {
+function reportRefused(): void {
   clearTimeout(reportTimer);
   reportTimer = undefined;
-  if (refused) tell({ kind: 'refused', count: refused, reason });
+  if (refused) post({ kind: 'refused', count: refused, reason });
   refused = 0;
 }
 
-function tell(message: FromPublisher): void {
+function post(message: FromPublisher): void {
   news.postMessage(message);
 }
 
 parentPort?.on('message', (message: ToPublisher) => {
   switch (message.kind) {
     case 'open':
-      streams.set(message.stream, new Stream(message.description));
+      streams.set(message.stream, new PublishedStream(message.description));
       break;
     case 'block':
       streams.get(message.stream)?.add(message);

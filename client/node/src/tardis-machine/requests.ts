@@ -1,4 +1,4 @@
-/** What a request for normalized messages says. */
+/** Parses requests for normalized messages. */
 import { streamIdFor, uniqueId } from '../identity.js';
 
 /** One entry of a request's options. */
@@ -14,17 +14,17 @@ export interface NormalizedRequest {
   readonly options: readonly RequestOptions[];
 }
 
-/** The routes for normalized messages, and whether each replays. */
+/** The routes for normalized messages, and whether each is a replay. */
 const ROUTES: ReadonlyMap<string, boolean> = new Map([
   ['/replay-normalized', true],
   ['/ws-replay-normalized', true],
   ['/ws-stream-normalized', false],
 ]);
 
-// They decide who may ask and what stays in the cache, not what is answered.
+// They affect access and caching, not the response.
 const WITHOUT_EFFECT = new Set(['apiKey', 'autoCleanup', 'waitWhenDataNotYetAvailable']);
 
-/** Returns what a URL asks for, or nothing if that is no normalized route or cannot be understood. */
+/** Returns what a URL requests, or undefined if it is not a valid request for normalized messages. */
 export function parseRequest(url: string | undefined): NormalizedRequest | undefined {
   if (!url?.includes('-normalized')) return undefined;
   try {
@@ -40,15 +40,15 @@ export function parseRequest(url: string | undefined): NormalizedRequest | undef
 }
 
 /**
- * Names a stream. A replay's name follows from the request, however it came: the answer is the same over HTTP and
- * WebSocket. A live stream has a name of its own.
+ * Returns the id of a stream. A replay's id is derived from the request, the same for HTTP and WebSocket, because the
+ * messages are the same. A live stream gets a unique id.
  */
 export function streamId({ isReplay, options }: NormalizedRequest): string {
   if (!isReplay) return uniqueId();
   try {
     return streamIdFor({ kind: 'replay-normalized', options: withEffect(options) });
   } catch {
-    // Text that is not Unicode: no exchange or symbol, so the server will hardly answer.
+    // Not valid Unicode, so not an exchange or symbol that the server knows.
     return uniqueId();
   }
 }
@@ -58,7 +58,7 @@ export function exchanges(request: NormalizedRequest): string[] {
   return [...new Set(names.filter((name): name is string => typeof name === 'string' && name !== ''))];
 }
 
-/** Returns a function that takes the keys of the request and of the server out of a text. */
+/** Returns a function that removes the API keys of the request and of the server from a text. */
 export function redaction(request: NormalizedRequest): (text: string) => string {
   const keys = [
     ...request.options.map((option) => option?.apiKey),
@@ -76,7 +76,7 @@ function keysOf(programArguments: readonly string[]): (string | undefined)[] {
 }
 
 function withEffect(value: unknown): unknown {
-  // Numbers with a fraction are written differently by different languages.
+  // Languages format fractions differently.
   if (typeof value === 'number') return Number.isSafeInteger(value) ? value : String(value);
   if (Array.isArray(value)) return value.map(withEffect);
   if (typeof value !== 'object' || value === null) return value;

@@ -1,4 +1,4 @@
-/** One client's request, and what of its answer is published. */
+/** One client's request, and the stream that its response is published as. */
 import { uniqueId } from '../identity.js';
 import type { Feed, HandOver } from './hand-over.js';
 import { exchanges, type NormalizedRequest, redaction, streamId } from './requests.js';
@@ -7,7 +7,7 @@ import { say } from './warnings.js';
 export type Transport = 'http' | 'ws';
 export type ErrorCode = 'ws_connect' | 'ws_send' | 'source_auth' | 'source_rate_limit';
 
-/** An error as the server writes it, with what kind it is. */
+/** An error as the server writes it, with its classification. */
 export interface ErrorMessage {
   readonly type: string;
   readonly exchange: string;
@@ -17,14 +17,14 @@ export interface ErrorMessage {
   readonly code: ErrorCode | undefined;
 }
 
-/** Opens a session for each request. */
-export class SessionFactory {
+/** Opens a stream for each request. */
+export class ResponseStreams {
   constructor(
     private readonly handOver: HandOver,
     private readonly meta: Readonly<Record<string, string>>,
   ) {}
 
-  open(request: NormalizedRequest, transport: Transport): Session {
+  open(request: NormalizedRequest, transport: Transport): ResponseStream {
     const context = {
       origin: request.isReplay ? ('replay' as const) : ('realtime' as const),
       requestId: uniqueId(),
@@ -32,16 +32,16 @@ export class SessionFactory {
       meta: { ...this.meta, transport, route: request.route },
     };
     const feed = this.handOver.open({ ...context, streamId: streamId(request) });
-    // A failure is no part of a replay's data: under a position of its stream it would take the id of the message
-    // that stands there when the same replay succeeds.
+    // A failure is not part of a replay's data: at a position of its stream it would take the id of the message
+    // that is there when the same replay succeeds.
     const failureFeed = (): Feed =>
       request.isReplay ? this.handOver.open({ ...context, streamId: uniqueId() }) : feed;
-    return new Session(request, feed, failureFeed);
+    return new ResponseStream(request, feed, failureFeed);
   }
 }
 
-/** Takes what the server sends to one client. None of its methods throws: the response comes first. */
-export class Session {
+/** Takes what the server sends to one client. Its methods never throw: the response comes first. */
+export class ResponseStream {
   private readonly redact: (text: string) => string;
   private captured: string | undefined;
   private isCapturing = false;
@@ -55,7 +55,7 @@ export class Session {
     this.redact = redaction(request);
   }
 
-  /** Publishes lines of the response, without the last newline. */
+  /** Publishes lines of the response, without the trailing newline. */
   lines(text: string, count: number): void {
     if (this.isOver) return;
     try {
@@ -72,7 +72,7 @@ export class Session {
     else this.lines(text, 1);
   }
 
-  /** Makes a call; what the server sends meanwhile is returned and not published. */
+  /** Returns what the server sends during a call, instead of publishing it. */
   capture(call: () => void): string | undefined {
     this.captured = undefined;
     this.isCapturing = true;
@@ -84,7 +84,7 @@ export class Session {
     return this.captured;
   }
 
-  /** Publishes an error of the exchange's or the data's source, as the server would write it. */
+  /** Publishes an error of the exchange or the data source, as the server would write it. */
   error(message: ErrorMessage, feed = this.feed): void {
     if (this.isOver) return;
     try {
@@ -94,7 +94,7 @@ export class Session {
     }
   }
 
-  /** Publishes that the answer ended before its time, once for each exchange that it was about. */
+  /** Publishes that the response ended early, once for each exchange of the request. */
   failure(details: string, code: ErrorCode | undefined): void {
     const names = exchanges(this.request);
     if (this.isOver || !names.length) return;
@@ -113,7 +113,7 @@ export class Session {
   }
 
   private giveUp(error: unknown): void {
-    say(`the rest of a response is not published: ${String(error)}.`);
+    say(`the rest of a response will not be published: ${String(error)}.`);
     this.end();
   }
 }

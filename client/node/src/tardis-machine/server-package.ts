@@ -1,4 +1,4 @@
-/** Which tardis-machine this process runs, if it does. */
+/** Finds out whether this process runs tardis-machine, and which version. */
 import { readFileSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -10,7 +10,7 @@ export interface ServerPackage {
   readonly dependencies: ReadonlySet<string>;
   /** The folder that its package.json is in. */
   readonly directory: string;
-  /** Loads one of its dependencies, the same copy that it will get. */
+  /** Loads one of its dependencies: the same copy that the server gets. */
   load(name: string): unknown;
 }
 
@@ -21,7 +21,7 @@ interface Manifest {
   readonly dependencies?: Readonly<Record<string, string>>;
 }
 
-/** Returns the package that a program belongs to if that is tardis-machine. */
+/** Returns the package that a program belongs to, if that is tardis-machine. */
 export function findServer(program: string | undefined): ServerPackage | undefined {
   if (!program) return undefined;
   let directory = dirname(realPath(program));

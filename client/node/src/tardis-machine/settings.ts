@@ -1,16 +1,16 @@
-/** What is chosen by environment variables. Those that are not ours are left alone: a cluster may set some. */
+/** Settings from environment variables. Unknown ones are ignored: Kubernetes sets some with the same prefix. */
 import { readFileSync } from 'node:fs';
 import { settle } from '../options.js';
 
 export interface HookSettings {
   readonly address: string;
-  /** Most events that are held until the sidecar has acknowledged them, over all streams. */
+  /** Maximum number of events that are kept until they are acknowledged, over all streams. */
   readonly bufferEvents: number;
-  /** Most bytes that are held so. */
+  /** Maximum number of bytes that are kept this way. */
   readonly bufferBytes: number;
-  /** How long the end of the process waits for acknowledgements. */
+  /** How long the process waits for acknowledgements before it ends. */
   readonly flushMs: number;
-  /** Further entries for the meta of every event. */
+  /** Additional meta entries for every event. */
   readonly meta: Readonly<Record<string, string>>;
   readonly tls: boolean;
   readonly tlsCaFile: string | undefined;
@@ -19,7 +19,7 @@ export interface HookSettings {
 }
 
 const PREFIX = 'BRONZE_SIDECAR_';
-// Both are counted in 32 bits, which two threads share.
+// Both are 32-bit counters, shared by two threads.
 const MOST = 1_000_000_000;
 const LONGEST_FLUSH_MS = 3_600_000;
 
@@ -31,14 +31,14 @@ const VARIABLES: Readonly<Record<string, string>> = {
 };
 
 const OWN_META = ['transport', 'route', 'app_version'];
-// What the sidecar writes itself, and so refuses.
+// Written by the sidecar, which refuses them from clients.
 const SIDECAR_META = [
   ...['data_type', 'data_name', 'is_snapshot', 'symbols', 'request_id', 'session_id', 'event_id'],
   ...['depth', 'interval', 'grouping', 'sequence', 'trades', 'subSequentErrorsCount', 'subsequentErrors'],
 ];
-const TAKEN_META = new Set([...OWN_META, ...SIDECAR_META]);
+const RESERVED_META = new Set([...OWN_META, ...SIDECAR_META]);
 
-/** Reads the settings; every problem is one line that names its variable. */
+/** Reads the settings; each problem is one line that names the variable. */
 export function readSettings(environment: NodeJS.ProcessEnv): {
   readonly settings: HookSettings;
   readonly problems: readonly string[];
@@ -54,12 +54,12 @@ export function readSettings(environment: NodeJS.ProcessEnv): {
     if (text === undefined) return otherwise;
     const number = /^\d+$/.test(text) ? Number(text) : Number.NaN;
     if (number >= least && number <= most) return number;
-    problem(name, `has to be a whole number from ${least} to ${most}, not '${text}'`);
+    problem(name, `must be a whole number from ${least} to ${most}, not '${text}'`);
     return otherwise;
   };
   const yes = (name: string): boolean => {
     const text = value(name) ?? 'false';
-    if (text !== 'true' && text !== 'false') problem(name, `has to be true or false, not '${text}'`);
+    if (text !== 'true' && text !== 'false') problem(name, `must be true or false, not '${text}'`);
     return text === 'true';
   };
   const file = (name: string): string | undefined => {
@@ -92,15 +92,15 @@ function readMeta(text: string | undefined, problem: (text: string) => void): Re
   for (const entry of text?.split(',') ?? []) {
     const colon = entry.indexOf(':');
     const key = entry.slice(0, Math.max(colon, 0)).trim();
-    if (!key) problem(`has to be key:value pairs with commas between them, not '${entry}'`);
-    else if (TAKEN_META.has(key)) problem(`must not have the key '${key}', which is written for every event`);
-    else if (key in meta) problem(`has the key '${key}' twice`);
+    if (!key) problem(`must be key:value pairs separated by commas, not '${entry}'`);
+    else if (RESERVED_META.has(key)) problem(`must not contain the key '${key}', which is reserved`);
+    else if (key in meta) problem(`contains the key '${key}' twice`);
     else meta[key] = entry.slice(colon + 1).trim();
   }
   return meta;
 }
 
-/** Lets the client check what it will be given, and names the variables instead of its options. */
+/** Checks the client's options, and names the variables instead of the options. */
 function wrongConnection(settings: HookSettings): string[] {
   const { address, tls, tlsCaFile, tlsCertFile, tlsKeyFile } = settings;
   try {

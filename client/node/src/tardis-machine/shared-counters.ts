@@ -1,20 +1,20 @@
-/** Numbers that the server's thread and the publishing thread share. */
+/** Counters that the server's thread and the publishing thread share. */
 
-/** Events that were handed over and are not done. */
+/** Index: events that were handed over and are not done. */
 export const HELD_EVENTS = 0;
-/** Characters of them. */
+/** Index: their size in characters. */
 export const HELD_BYTES = 1;
-/** How far a flush at the end of the process is. */
+/** Index: state of the flush at the end of the process. */
 export const FLUSH = 2;
 
-/** Values of `FLUSH`. The last stays: it is that of a thread that ended. */
-export const UNDER_WAY = 0;
-export const OVER = 1;
-export const NOBODY_THERE = 2;
+/** States of the flush. `THREAD_ENDED` is final. */
+export const RUNNING = 0;
+export const DONE = 1;
+export const THREAD_ENDED = 2;
 
 const COUNT = 3;
 
-/** Wakes the thread that waits for a flush. */
+/** Wakes the thread that waits for the flush. */
 export function endFlush(counters: Int32Array<SharedArrayBuffer>, state: number): void {
   Atomics.store(counters, FLUSH, state);
   Atomics.notify(counters, FLUSH);

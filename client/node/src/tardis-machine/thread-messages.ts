@@ -1,9 +1,9 @@
-/** What the two threads say to each other. */
+/** The messages between the server's thread and the publishing thread. */
 import type { MessagePort } from 'node:worker_threads';
 import type { Origin } from '../options.js';
 import type { HookSettings } from './settings.js';
 
-/** A stream as the sidecar is told of it. */
+/** A stream as it is announced to the sidecar. */
 export interface StreamDescription {
   readonly streamId: string;
   readonly origin: Origin;
@@ -17,18 +17,18 @@ export interface PublishingTask {
   readonly settings: HookSettings;
   readonly source: string;
   readonly counters: Int32Array<SharedArrayBuffer>;
-  /** Where the server's thread hears of what happens. */
+  /** Port for messages to the server's thread. */
   readonly news: MessagePort;
 }
 
-/** Lines of a stream. */
+/** Consecutive lines of a stream. */
 export interface Block {
   readonly kind: 'block';
   readonly stream: number;
-  /** How many events of the stream came before it; some of them may have been dropped. */
+  /** Position of its first event; earlier ones may have been dropped. */
   readonly position: number;
   readonly count: number;
-  /** What it counts for in the bound; given back when the block is done. */
+  /** What it counts for in the buffer; released when the block is done. */
   readonly size: number;
   readonly text: string;
 }
@@ -40,7 +40,7 @@ export type ToPublisher =
   | { readonly kind: 'flush' };
 
 export type FromPublisher =
-  /** Events that were taken, but not published, and why the last of them was not. */
+  /** Events that were taken but not published, and the reason for the last one. */
   | { readonly kind: 'refused'; readonly count: number; readonly reason: string }
   | { readonly kind: 'connected' }
   | { readonly kind: 'lost'; readonly reason: string };

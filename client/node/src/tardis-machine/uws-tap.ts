@@ -1,7 +1,7 @@
-/** Sees WebSocket connections that the server serves with uWebSockets.js. */
+/** Reads WebSocket connections that the server serves with uWebSockets.js. */
 import { whileStarting } from './library-tap.js';
 import { type NormalizedRequest, parseRequest } from './requests.js';
-import type { Session, SessionFactory } from './session.js';
+import type { ResponseStream, ResponseStreams } from './response-stream.js';
 
 interface Connection {
   send(...given: unknown[]): unknown;
@@ -25,11 +25,11 @@ interface Application {
 }
 
 const SERVER_FAILED = 1011;
-/** What `send` returns for a message that was dropped for want of room. */
+/** What `send` returns for a message that was dropped because its buffer was full. */
 const DROPPED = 2;
 
-/** Follows every connection on a route for normalized messages. Throws if the package is not as we know it. */
-export function tapUWebSockets(module: unknown, sessions: SessionFactory): void {
+/** Follows every connection on a route for normalized messages. Throws if the package is not as expected. */
+export function tapUWebSockets(module: unknown, streams: ResponseStreams): void {
   const exported = module as { App?: (...given: unknown[]) => Application };
   const { App } = exported;
   if (typeof App !== 'function') throw new Error('its uWebSockets.js has no App');
@@ -37,22 +37,22 @@ export function tapUWebSockets(module: unknown, sessions: SessionFactory): void 
     const application = App(...given);
     const { ws } = application;
     application.ws = (pattern, behavior) =>
-      Reflect.apply(ws, application, [pattern, tapped(behavior, sessions)]);
+      Reflect.apply(ws, application, [pattern, tapped(behavior, streams)]);
     return application;
   };
 }
 
-function tapped(behavior: Behavior, sessions: SessionFactory): Behavior {
+function tapped(behavior: Behavior, streams: ResponseStreams): Behavior {
   const { upgrade, open, close } = behavior;
   if (!upgrade || !open) return behavior;
-  const followed = new WeakMap<Connection, Session>();
+  const followed = new WeakMap<Connection, ResponseStream>();
   let asked: NormalizedRequest | undefined;
   return {
     ...behavior,
     upgrade(response, request, context) {
       asked = parseRequest(`${request.getUrl()}?${request.getQuery()}`);
       try {
-        // The connection opens within this call; the request can be read no longer than that.
+        // The connection opens within this call, and the request cannot be read after it.
         return upgrade(response, request, context);
       } finally {
         asked = undefined;
@@ -60,10 +60,10 @@ function tapped(behavior: Behavior, sessions: SessionFactory): Behavior {
     },
     open(connection) {
       if (!asked || asked.route === '/replay-normalized') return open(connection);
-      const session = sessions.open(asked, 'ws');
-      follow(connection, session);
-      followed.set(connection, session);
-      return whileStarting(session, () => open(connection));
+      const stream = streams.open(asked, 'ws');
+      follow(connection, stream);
+      followed.set(connection, stream);
+      return whileStarting(stream, () => open(connection));
     },
     close(connection, ...given) {
       followed.get(connection)?.end();
@@ -72,15 +72,15 @@ function tapped(behavior: Behavior, sessions: SessionFactory): Behavior {
   };
 }
 
-function follow(connection: Connection, session: Session): void {
+function follow(connection: Connection, stream: ResponseStream): void {
   const { send, end } = connection;
   connection.send = function (...given) {
     const result = Reflect.apply(send, this, given);
-    if (result !== DROPPED) session.message(given[0]);
+    if (result !== DROPPED) stream.message(given[0]);
     return result;
   };
   connection.end = function (code, reason) {
-    if (code === SERVER_FAILED) session.failure(String(reason), undefined);
+    if (code === SERVER_FAILED) stream.failure(String(reason), undefined);
     return Reflect.apply(end, this, [code, reason]);
   };
 }

@@ -1,20 +1,20 @@
-/** What the operator is told, on the error stream. */
+/** Messages to the operator, on standard error. */
 import { writeSync } from 'node:fs';
-import type { FromPublisher } from './protocol.js';
+import type { FromPublisher } from './thread-messages.js';
 
 const STANDARD_ERROR = 2;
 const INTERVAL_MS = 10_000;
 
-/** Writes one line. At once, because the process may be about to end. */
+/** Writes one line, synchronously, because the process may be about to end. */
 export function say(text: string): void {
   try {
     writeSync(STANDARD_ERROR, `bronze-sidecar: ${text.replaceAll('\n', ' ')}\n`);
   } catch {
-    // Nobody reads it.
+    // Standard error is closed.
   }
 }
 
-/** Counts what is not published and says so, at most every ten seconds. */
+/** Counts what is not published and reports it, at most every ten seconds. */
 export class Warnings {
   private droppedNow = 0;
   private missedNow = 0;
@@ -26,20 +26,20 @@ export class Warnings {
 
   constructor(private readonly address: string) {}
 
-  /** There was no room for events. */
+  /** Events were dropped because the buffer is full. */
   dropped(count: number): void {
     this.droppedNow += count;
     this.soon(count);
   }
 
-  /** There was nobody to publish events. */
+  /** Events were dropped because there was no publishing thread. */
   missed(count: number): void {
     this.missedNow += count;
     this.soon(count);
   }
 
-  /** The publishing thread has news. */
-  hear(message: FromPublisher): void {
+  /** Handles a message of the publishing thread. */
+  onMessage(message: FromPublisher): void {
     switch (message.kind) {
       case 'refused':
         this.refusedNow += message.count;
@@ -47,8 +47,7 @@ export class Warnings {
         this.soon(message.count);
         break;
       case 'lost':
-        if (!this.isLost)
-          say(`no connection to ${this.address}: ${message.reason} Messages are held for it.`);
+        if (!this.isLost) say(`no connection to ${this.address}: ${message.reason} Messages are buffered.`);
         this.isLost = true;
         break;
       case 'connected':
@@ -58,22 +57,20 @@ export class Warnings {
     }
   }
 
-  /** Says now what was not said yet. */
+  /** Reports now what was not reported yet. */
   report(): void {
-    if (!this.hasSomething) return;
+    if (!this.hasUnreported) return;
     const parts: string[] = [];
     if (this.droppedNow) parts.push(`${this.droppedNow} dropped because the buffer is full`);
-    if (this.missedNow) parts.push(`${this.missedNow} dropped before publishing started again`);
-    if (this.refusedNow) parts.push(`${this.refusedNow} refused (the last one: ${this.reason})`);
+    if (this.missedNow) parts.push(`${this.missedNow} dropped while publishing was stopped`);
+    if (this.refusedNow) parts.push(`${this.refusedNow} refused (last reason: ${this.reason})`);
     this.droppedNow = 0;
     this.missedNow = 0;
     this.refusedNow = 0;
-    say(
-      `messages that are not published to ${this.address}: ${parts.join(', ')}; ${this.total} since the start.`,
-    );
+    say(`messages not published to ${this.address}: ${parts.join(', ')}; ${this.total} since the start.`);
   }
 
-  private get hasSomething(): boolean {
+  private get hasUnreported(): boolean {
     return this.droppedNow + this.missedNow + this.refusedNow > 0;
   }
 
@@ -82,7 +79,7 @@ export class Warnings {
     if (this.timer) return;
     this.report();
     this.timer = setInterval(() => {
-      if (this.hasSomething) {
+      if (this.hasUnreported) {
         this.report();
         return;
       }

@@ -1,7 +1,7 @@
-/** Sees to it that the server's thread does not wait for a publishing thread that broke down. */
+/** Ensures that the server's thread does not wait for a publishing thread that has ended. */
 import { workerData } from 'node:worker_threads';
-import { endFlush, NOBODY_THERE } from './counters.js';
-import type { PublishingTask } from './protocol.js';
+import { endFlush, THREAD_ENDED } from './shared-counters.js';
+import type { PublishingTask } from './thread-messages.js';
 
 const { counters } = workerData as PublishingTask;
-process.on('exit', () => endFlush(counters, NOBODY_THERE));
+process.on('exit', () => endFlush(counters, THREAD_ENDED));

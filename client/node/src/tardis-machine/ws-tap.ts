@@ -1,9 +1,9 @@
-/** Sees WebSocket connections that the server serves with the package `ws`. */
+/** Reads WebSocket connections that the server serves with the package `ws`. */
 import type { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { whileStarting } from './library-tap.js';
 import { parseRequest } from './requests.js';
-import type { Session, SessionFactory } from './session.js';
+import type { ResponseStream, ResponseStreams } from './response-stream.js';
 
 interface Connection extends EventEmitter {
   readonly readyState: number;
@@ -16,8 +16,8 @@ type Emit = (this: EventEmitter, event: string | symbol, ...given: unknown[]) =>
 const OPEN = 1;
 const SERVER_FAILED = 1011;
 
-/** Follows every connection on a route for normalized messages. Throws if the package is not as we know it. */
-export function tapWs(ws: unknown, sessions: SessionFactory): void {
+/** Follows every connection on a route for normalized messages. Throws if the package is not as expected. */
+export function tapWs(ws: unknown, streams: ResponseStreams): void {
   const prototype = (ws as { WebSocketServer?: { prototype?: { emit?: Emit } } }).WebSocketServer?.prototype;
   const emit = prototype?.emit;
   if (!prototype || typeof emit !== 'function')
@@ -28,22 +28,22 @@ export function tapWs(ws: unknown, sessions: SessionFactory): void {
     const [connection, request] = given as [Connection, IncomingMessage | undefined];
     const asked = parseRequest(request?.url);
     if (!asked || asked.route === '/replay-normalized') return pass();
-    const session = sessions.open(asked, 'ws');
-    follow(connection, session);
-    return whileStarting(session, pass);
+    const stream = streams.open(asked, 'ws');
+    follow(connection, stream);
+    return whileStarting(stream, pass);
   };
 }
 
-function follow(connection: Connection, session: Session): void {
+function follow(connection: Connection, stream: ResponseStream): void {
   const { send, close } = connection;
   connection.send = function (...given) {
     const isOpen = this.readyState === OPEN;
     Reflect.apply(send, this, given);
-    if (isOpen) session.message(given[0]);
+    if (isOpen) stream.message(given[0]);
   };
   connection.close = function (code, reason) {
-    if (code === SERVER_FAILED && this.readyState === OPEN) session.failure(String(reason), undefined);
+    if (code === SERVER_FAILED && this.readyState === OPEN) stream.failure(String(reason), undefined);
     Reflect.apply(close, this, [code, reason]);
   };
-  connection.once('close', () => session.end());
+  connection.once('close', () => stream.end());
 }
