@@ -399,7 +399,7 @@ def test_no_sidecar(start: Start) -> None:
     assert server.said()[1].startswith("no connection to 127.0.0.1:")
     assert server.terminate() == -signal.SIGTERM
     assert (
-        server.said()[-1] == "exiting with 2000 unacknowledged messages; some of them may not be published."
+        server.said()[-1] == "exiting with unacknowledged messages: 2000; some of them may not be published."
     )
 
 
@@ -524,7 +524,7 @@ def test_a_sidecar_that_is_not_trusted(start: Start, tls_bus: HookBus, certifica
     assert warning.startswith(f"no connection to {tls_bus.address}: UNAVAILABLE: ")
     assert "unable to verify the first certificate" in warning
     assert warning.endswith(". Messages are buffered.")
-    assert last.startswith("exiting with 2000 unacknowledged messages")
+    assert last.startswith("exiting with unacknowledged messages: 2000;")
 
 
 def test_certificates_that_are_being_replaced(
@@ -617,7 +617,7 @@ def test_a_publishing_thread_that_breaks_down_is_started_again(
         server.stop()
     text = "\n".join(server.said())
     (held,) = re.findall(
-        rf"publishing stopped: {re.escape(BREAKDOWNS[action])}\. (\d+) messages were not acknowledged\."
+        rf"publishing stopped: {re.escape(BREAKDOWNS[action])}\. Unacknowledged messages: (\d+)\."
         r" The server keeps running; publishing restarts in 1 s\.",
         text,
     )

@@ -10,7 +10,7 @@ export function flushAtExit(handOver: HandOver, warnings: Warnings, timeoutMs: n
     handOver.flush(timeoutMs);
     warnings.report();
     const left = handOver.heldEvents;
-    if (left) say(`exiting with ${left} unacknowledged messages; some of them may not be published.`);
+    if (left) say(`exiting with unacknowledged messages: ${left}; some of them may not be published.`);
   };
   process.on('exit', flush);
   for (const signal of SIGNALS) {

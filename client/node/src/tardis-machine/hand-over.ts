@@ -82,7 +82,7 @@ export class HandOver {
 
   private startLater(reason: string, held: number): void {
     say(
-      `publishing stopped: ${reason}. ${held} messages were not acknowledged. ` +
+      `publishing stopped: ${reason}. Unacknowledged messages: ${held}. ` +
         `The server keeps running; publishing restarts in ${this.pauseMs / 1_000} s.`,
     );
     this.nextStartMs = performance.now() + this.pauseMs;
