@@ -32,7 +32,7 @@ const VARIABLES: Readonly<Record<string, string>> = {
 
 const OWN_META = ['transport', 'route', 'app_version'];
 // Written by the sidecar, which refuses them from clients.
-const SIDECAR_META = [
+export const SIDECAR_META = [
   ...['data_type', 'data_name', 'is_snapshot', 'symbols', 'request_id', 'session_id', 'event_id'],
   ...['depth', 'interval', 'grouping', 'sequence', 'trades', 'subSequentErrorsCount', 'subsequentErrors'],
 ];
