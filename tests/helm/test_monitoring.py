@@ -49,7 +49,8 @@ def test_every_alert_is_tested_and_explained(rules: Path) -> None:
     tests = yaml.safe_load((ROOT / "tests/helm/alerts.test.yaml").read_text())["tests"]
     fired = {check["alertname"] for test in tests for check in test["alert_rule_test"] if check["exp_alerts"]}
     assert fired == alerts
-    explained = set(re.findall(r"^\| `(Bronze\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    page = (ROOT / "docs/operations.md").read_text()
+    explained = set(re.findall(r"^\| `(Bronze\w+)` \|", page, re.MULTILINE))
     assert explained == alerts
 
 
