@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from bronze_cli.problems import Fault
 from bronze_sidecar.envelope.event import Event
@@ -63,6 +63,7 @@ class Scripted(Backend):
     name = "scripted"
     title = "Scripted"
     script: Script
+    _: KW_ONLY
     max_batch_size: int = 1000
     max_batch_delay_ms: int = 0
     limits: Limits = ScriptedSink.limits

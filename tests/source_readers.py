@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from bronze_pipeline.sources import Bus
+import pytest
+from bronze_cli.problems import ConfigError
+from bronze_pipeline.commands.bronze import plan
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 ALL = ReadAllAvailable()
@@ -31,8 +32,13 @@ def values(found: list[dict[str, Any]]) -> list[str | None]:
     return [row["value"].decode() if row["value"] is not None else None for row in found]
 
 
-def flags(bus: Bus, *arguments: str) -> argparse.Namespace:
-    """Parse a bus' own part of a command line."""
-    parser = argparse.ArgumentParser()
-    bus.add_flags(parser)
-    return parser.parse_args(arguments)
+def source_options(url: str, *flags: str) -> dict[str, str]:
+    """Make a source's options as the command line does."""
+    return plan(["--from", url, "--to", "lake", *flags]).source_options
+
+
+def problems_of(url: str, *flags: str) -> str:
+    """Return what is wrong with a command line."""
+    with pytest.raises(ConfigError) as caught:
+        plan(["--from", url, "--to", "lake", *flags])
+    return str(caught.value)

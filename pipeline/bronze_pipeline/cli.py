@@ -1,55 +1,53 @@
-"""The command line: `bronze-pipeline <command> …`.
-
-Exit status: 0 done or stopped · 1 the work failed · 2 the command line cannot be used.
-"""
+"""The commands of `bronze-pipeline`, each a module of `commands`: THE place to add one."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 
-from bronze_pipeline.commands import COMMANDS
-from bronze_pipeline.commands.base import CommandFailed, UsageError
-from bronze_pipeline.running.session import NoJava
+from bronze_cli.program import Command, Program
 
-PROGRAM = "bronze-pipeline"
-EXAMPLE = """\
+EXAMPLE = """
 from a bus to tables, bars and a chart:
   bronze-pipeline bronze --from nats://localhost:4222/BRONZE --to lake --available-now
   bronze-pipeline verify --table lake/bronze
   bronze-pipeline silver --from lake/bronze --to lake/silver --available-now
   bronze-pipeline chart --from lake/silver --exchange bitmex --symbol XBTUSD --out chart.png
 
-without --available-now, bronze and silver go on until they are stopped
-"""
+Without --available-now, bronze and silver go on until they are stopped."""
+
+PROGRAM = Program(
+    name="bronze-pipeline",
+    description="Bronze envelopes from a bus to lakehouse tables.",
+    commands=(
+        Command(
+            "bronze",
+            "--from URL --to PLACE",
+            "read a bus into the bronze tables",
+            "bronze_pipeline.commands.bronze",
+        ),
+        Command(
+            "silver",
+            "--from PLACE --to PLACE",
+            "make typed tables, bars and books of the bronze table",
+            "bronze_pipeline.commands.silver",
+        ),
+        Command(
+            "verify",
+            "--table PLACE",
+            "show whether the bronze table is complete",
+            "bronze_pipeline.commands.verify",
+        ),
+        Command(
+            "chart",
+            "--from PLACE --out FILE",
+            "draw the trades and bars of one symbol",
+            "bronze_pipeline.commands.chart",
+        ),
+    ),
+    more_help=EXAMPLE,
+)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command and return the exit status."""
-    parser = argparse.ArgumentParser(
-        PROGRAM,
-        description="Bronze envelopes from a bus to lakehouse tables.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    by_name = {}
-    for command in COMMANDS:
-        command.add_flags(
-            commands.add_parser(
-                command.name, help=command.summary, description=command.summary, allow_abbrev=False
-            )
-        )
-        by_name[command.name] = command
-    flags = parser.parse_args(arguments)
-    try:
-        return by_name[flags.command].run(flags)
-    except UsageError as error:
-        for problem in error.problems:
-            print(f"{PROGRAM} {flags.command}: {problem}", file=sys.stderr)
-        return 2
-    except (CommandFailed, NoJava) as error:
-        print(f"{PROGRAM} {flags.command}: {error}", file=sys.stderr)
-        return 1
+    return PROGRAM.main(arguments)

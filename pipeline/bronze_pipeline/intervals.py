@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from bronze_cli.problems import Fault, shorten
+from bronze_cli.values import Scalar
+
 UNITS = {
     "ms": ("milliseconds", 1_000),
     "s": ("seconds", 1_000_000),
@@ -27,9 +30,32 @@ class Interval:
 
 
 def parse_interval(text: str) -> Interval | None:
-    """Read a length of time; None if the text is none."""
+    """Read a length of time; None if the text is not one."""
     found = PATTERN.fullmatch(text)
     if found is None:
         return None
     word, microseconds = UNITS[found[2]]
     return Interval(text, f"{found[1]} {word}", int(found[1]) * microseconds)
+
+
+class Time(Scalar):
+    """A length of time."""
+
+    metavar = "TIME"
+
+    def read(self, text: str) -> Interval | list[Fault]:
+        found = parse_interval(text)
+        if found is None:
+            return [Fault(f"'{shorten(text)}' is not a time.", "It looks like 500ms, 30s, 5m, 1h or 1d.")]
+        return found
+
+    def show(self, value: Interval) -> str:
+        return value.label
+
+
+def trusted(text: str) -> Interval:
+    """Read a time of our own."""
+    found = parse_interval(text)
+    if found is None:
+        raise ValueError(text)
+    return found

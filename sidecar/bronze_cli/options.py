@@ -102,14 +102,14 @@ def option(
 
 
 def options_of(cls: type[Any], group: str = "", *, variable_prefix: str = "") -> Sequence[Option[Any]]:
-    """Return the options that a dataclass declares: its own first, then those of the classes it is made of.
+    """Return the options that a dataclass declares: required ones first, its own before inherited ones.
 
     An option is named after its field, without an `_` at the end, unless the class spells it otherwise in
     `spellings`.
     """
     spellings: Mapping[str, str] = getattr(cls, "spellings", {})
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    return [
+    options = [
         Option(
             name=spellings.get(name, name.rstrip("_")),
             attribute=name,
@@ -121,6 +121,7 @@ def options_of(cls: type[Any], group: str = "", *, variable_prefix: str = "") ->
         for name in dict.fromkeys(_declared(cls))
         if name in fields and "value_type" in fields[name].metadata
     ]
+    return sorted(options, key=lambda each: not each.required)
 
 
 def _declared(cls: type[Any]) -> Iterator[str]:

@@ -230,7 +230,7 @@ def _remove_stale(path: Path) -> None:
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise FileExistsError(
-            f"'{path}' exists and is no socket; remove it, or choose another path for --listen"
+            f"'{path}' exists and is not a socket; remove it, or choose another path for --listen"
         )
     with socket.socket(socket.AF_UNIX) as probe:
         try:

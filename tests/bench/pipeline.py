@@ -301,11 +301,9 @@ async def fill(bus: benched.Bus, messages: Sequence[bytes]) -> None:
 
 def to_bronze(setting: Setting, name: str, flags: Sequence[str]) -> Measured:
     spark, place = setting.spark, setting.place
-    parser = argparse.ArgumentParser()
-    command.add_flags(parser)
-    chosen = command.plan(parser.parse_args(["--from", *flags, "--to", str(place / f"lake-{name}")]))
+    chosen = command.plan(["--from", *flags, "--to", str(place / f"lake-{name}")])
     reports: list[BronzeBatchReport] = []
-    job = BronzeJob(chosen.bus, chosen.options, chosen.lake, on_batch=reports.append)
+    job = BronzeJob(chosen.bus, chosen.source_options, chosen.lake, on_batch=reports.append)
 
     def work() -> None:
         job.start(spark, str(place / f"checkpoint-{name}"), available_now=True).awaitTermination()

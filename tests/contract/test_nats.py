@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import bronze_buses.nats
 import nats
 import nkeys
 import pytest
@@ -92,7 +93,7 @@ class TestNats(SinkContract):
 
     def be_impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(nats_sink, "ANSWER_SECONDS", 1.0)
-        monkeypatch.setattr(nats_sink, "CONNECT_SECONDS", 1)
+        monkeypatch.setattr(bronze_buses.nats, "CONNECT_SECONDS", 1)
 
     @pytest.fixture
     def peer(self, nats_server: Endpoint) -> Peer:

@@ -91,7 +91,7 @@ def test_a_stale_socket_is_replaced_and_a_living_one_or_another_file_is_not() ->
         Path(process.address.removeprefix("unix://")).write_text("precious")
         third = run("--listen", process.address, "--admin-listen", f"127.0.0.1:{free_port()}")
         assert third.returncode == 1
-        assert "is no socket" in third.stderr
+        assert "is not a socket" in third.stderr
         assert Path(process.address.removeprefix("unix://")).read_text() == "precious"
 
 

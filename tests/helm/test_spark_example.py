@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -42,9 +41,7 @@ def test_the_job_takes_the_flags() -> None:
     program = next(place for place, part in enumerate(command) if part.endswith("__main__.py"))
     name, *flags = command[program + 1 :]
     assert name == "bronze"
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    bronze.add_flags(parser)
-    plan = bronze.plan(parser.parse_args(flags))
+    plan = bronze.plan(flags)
     assert plan.bus.name == "nats"
     assert plan.lake.url == "file:///lake"
 

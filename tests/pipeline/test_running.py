@@ -13,11 +13,11 @@ from pathlib import Path
 
 import nats
 import pytest
+from bronze_cli.program import CommandFailed
 from bronze_cli.progress import Progress
 from bronze_client.schema import NormalizedEvent
 from bronze_pipeline.bronze.command import BronzeTotals
 from bronze_pipeline.bronze.job import BronzeJob
-from bronze_pipeline.commands.base import CommandFailed
 from bronze_pipeline.running.streams import Watch, keep_running
 from bronze_pipeline.sources import BUS_BY_SCHEME
 from bronze_pipeline.tables.lake import Lake

@@ -13,7 +13,7 @@ import pytest
 from bronze_pipeline.decoding.schema import EVENTS
 from bronze_pipeline.silver.follow import FILES, ReadFiles, TableStreamReader
 from bronze_pipeline.silver.logs import Added
-from bronze_pipeline.sources.base import OptionError
+from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.tables.tables import TableError
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from silver_frames import Bronze, trade

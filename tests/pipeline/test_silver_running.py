@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from bronze_cli.program import CommandFailed
 from bronze_cli.progress import Progress
-from bronze_pipeline.commands.base import CommandFailed
 from bronze_pipeline.running.streams import Watch, keep_running
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.job import SilverTotals

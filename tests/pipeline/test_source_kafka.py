@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-from bronze_pipeline.sources.base import OptionError
 from bronze_pipeline.sources.kafka.bus import KafkaBus, connector_options
 from bronze_pipeline.sources.kafka.losses import losses
-from source_readers import flags
+from bronze_pipeline.sources.options import OptionError
+from source_readers import problems_of, source_options
 
 BASE = {"brokers": "host:9092", "topics": "bronze"}
 
@@ -40,7 +39,7 @@ def test_data_loss_fails_unless_the_operator_chose_otherwise() -> None:
 
 def test_offsets_and_patterns() -> None:
     offsets = '{"bronze": {"0": 42, "1": -2}}'
-    made = connector_options({"brokers": "a:1", "pattern": r"bronze\..*", "start": offsets})
+    made = connector_options({"brokers": "a:1", "topicPattern": r"bronze\..*", "start": offsets})
     assert made["startingOffsets"] == offsets
     assert made["subscribePattern"] == r"bronze\..*"
     assert "subscribe" not in made
@@ -71,49 +70,68 @@ def test_settings_of_a_file_are_named_and_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"brokers": ""}, "the option 'brokers' is required"),
-        ({"topics": ""}, "give 'topics' or 'pattern'"),
-        ({"pattern": "x.*"}, "give 'topics' or 'pattern'"),
-        ({"topics": "a b"}, "'topics' has 'a b', which is no topic's name"),
-        ({"start": "first"}, "'start' is 'first', but must be earliest, latest or offsets such as"),
-        ({"start": "[1]"}, "'start' is '\\[1\\]', but must be"),
-        ({"propertiesFile": "/no/such/file"}, "/no/such/file cannot be read: No such file or directory"),
-        ({"propertiesFile": "/odd:name"}, "must have no ':' and no '}' in its path"),
-        ({"jars": "/no/such/folder"}, "'jars' is '/no/such/folder', but must be a folder with jars"),
+        ({"brokers": ""}, "bronze.kafka: brokers: is missing"),
+        ({"topics": ""}, "topics: name topics, or a pattern of them: one of the two"),
+        ({"topicPattern": "x.*"}, "topics: name topics, or a pattern of them: one of the two"),
+        ({"topics": "a b"}, "topics: 'a b' is not a topic's name"),
+        (
+            {"start": "first"},
+            "start: 'first' is not a place to begin. It is earliest, latest or offsets such",
+        ),
+        ({"start": "[1]"}, "start: '\\[1\\]' is not a place to begin"),
+        ({"propertiesFile": "/no/such/file"}, "propertiesFile: the file '/no/such/file' does not exist"),
+        ({"jars": "/no/such/folder"}, "jars: '/no/such/folder' is not a folder"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, str], problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
-        KafkaBus().check({**BASE, **options})
+        connector_options({**BASE, **options})
 
 
-def test_the_command_line_becomes_options() -> None:
-    given = flags(KafkaBus(), "--kafka-properties-file", "/secret", "--kafka-jars", "/jars")
-    assert KafkaBus().options(urlsplit("kafka://a,b:9093,[::1]/bronze,control"), given) == {
+def test_a_file_must_have_a_path_that_kafka_can_name(tmp_path: Path) -> None:
+    file = tmp_path / "odd:name"
+    file.touch()
+    with pytest.raises(OptionError, match="propertiesFile: must not have ':' or '}' in its path"):
+        connector_options({**BASE, "propertiesFile": str(file)})
+
+
+def test_a_folder_without_jars_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="jars: must be a folder with jars"):
+        KafkaBus().jars({**BASE, "jars": str(tmp_path)})
+
+
+def test_the_command_line_becomes_options(tmp_path: Path) -> None:
+    file, jar = tmp_path / "secret", tmp_path / "kafka.jar"
+    file.touch()
+    jar.touch()
+    flags = ("--kafka-properties-file", str(file), "--kafka-jars", str(tmp_path), "--partitions", "3")
+    assert source_options("kafka://a,b:9093,[::1]/bronze,control", *flags) == {
         "brokers": "a:9092,b:9093,[::1]:9092",
         "topics": "bronze,control",
-        "propertiesFile": "/secret",
-        "jars": "/jars",
+        "propertiesFile": str(file),
+        "jars": str(tmp_path),
+        "partitions": "3",
     }
-    by_pattern = KafkaBus().options(
-        urlsplit("kafka://a"), flags(KafkaBus(), "--kafka-topic-pattern", r"bronze\..*")
-    )
-    assert by_pattern == {"brokers": "a:9092", "pattern": r"bronze\..*"}
+    assert source_options("kafka://a", "--kafka-topic-pattern", r"bronze\..*") == {
+        "brokers": "a:9092",
+        "topicPattern": r"bronze\..*",
+    }
 
 
 @pytest.mark.parametrize(
     ("url", "arguments", "problem"),
     [
-        ("kafka:///topic", (), "--from: name the brokers and topics"),
-        ("kafka://host", (), "--from: name topics, .* or give --kafka-topic-pattern"),
-        ("kafka://host/topic", ("--kafka-topic-pattern", "x"), "one of the two"),
+        ("kafka:///topic", (), "--from: does not name the brokers and topics. Write kafka://host:9092"),
+        ("kafka://host", (), "topics: name topics, or a pattern of them: one of the two"),
+        ("kafka://host/topic", ("--kafka-topic-pattern", "x"), "--from: name topics, or a pattern of them"),
         ("kafka://me:secret@host/topic", (), "--from: holds credentials. Give --kafka-properties-file."),
+        ("kafka://host/topic", ("--kafka-jars", "/no/such"), "--kafka-jars: '/no/such' is not a folder."),
     ],
 )
 def test_a_wrong_command_line_is_named(url: str, arguments: tuple[str, ...], problem: str) -> None:
-    with pytest.raises(OptionError, match=problem) as caught:
-        KafkaBus().options(urlsplit(url), flags(KafkaBus(), *arguments))
-    assert "secret" not in str(caught.value)
+    said = problems_of(url, *arguments)
+    assert problem in said
+    assert "secret" not in said
 
 
 def test_what_the_connector_says_of_losses_is_told_in_our_words() -> None:

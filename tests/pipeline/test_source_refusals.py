@@ -14,14 +14,15 @@ import pytest
 import redis
 from aws_servers import ACCESS_KEY, REGION, SECRET_KEY, Call, FaultProxy, Refusal, fault_proxy
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+from bronze_buses.errors import Refused, Unreachable
+from bronze_buses.tls import certificate_fault
 from bronze_pipeline.running.failures import lasting_error
 from bronze_pipeline.sources.aws import meaning
-from bronze_pipeline.sources.base import OptionError, Refused, Unreachable
 from bronze_pipeline.sources.kafka.bus import KafkaBus
 from bronze_pipeline.sources.kinesis.bus import KinesisSource
 from bronze_pipeline.sources.nats.bus import NatsSource
+from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.sources.redis.bus import RedisSource
-from bronze_pipeline.sources.refusals import certificate_fault
 from bronze_pipeline.sources.sqs.bus import SqsSource
 from kafka_servers import PASSWORD, USER, KafkaServer, create_topic
 from pipeline_jobs import run
@@ -59,10 +60,10 @@ def test_a_server_that_asks_for_our_certificate(certificates: Certificates) -> N
         server.do_handshake()
     with pytest.raises(ssl.SSLError) as caught:
         client.read()
-    assert certificate_fault(ConnectionError(), "--nats") is None
-    assert certificate_fault(caught.value, "--nats") == (
+    assert certificate_fault(ConnectionError(), "--nats-tls") is None
+    assert certificate_fault(caught.value, "--nats-tls") == (
         "the server refuses our certificate (TLSV13_ALERT_CERTIFICATE_REQUIRED): check --nats-tls-cert-file"
-        " and --nats-tls-key-file."
+        " and --nats-tls-key-file"
     )
 
 
@@ -130,7 +131,7 @@ def test_certificates_of_nats(start_nats: Callable[..., NatsServer], certificate
     options = {"servers": server.url.replace("nats://", "tls://"), "stream": "S", "tls": "true"}
     with pytest.raises(Refused, match=r"certificate is not trusted .*: check --nats-tls-ca-file"):
         read(NatsSource, options | {"tlsCaFile": str(certificates.other_ca_file)})
-    with pytest.raises(Refused, match=r"a file that TLS needs cannot be read \(No such file"):
+    with pytest.raises(OptionError, match="tlsCaFile: the file '/no/such/file' does not exist"):
         read(NatsSource, options | {"tlsCaFile": "/no/such/file"})
 
 
@@ -144,7 +145,7 @@ def test_nats_may_come_and_a_stream_may_be_made(nats_server: Endpoint) -> None:
 
 
 def test_a_file_with_a_secret_must_be_there() -> None:
-    with pytest.raises(OptionError, match="tokenFile: /no/such/file cannot be read: No such file"):
+    with pytest.raises(OptionError, match="tokenFile: the file '/no/such/file' does not exist"):
         read(NatsSource, {"servers": "nats://127.0.0.1:1", "stream": "S", "tokenFile": "/no/such/file"})
 
 
@@ -184,7 +185,7 @@ def test_redis_does_not_permit_it(
     with redis.Redis(port=server.port) as client:
         client.xadd("bronze", {"data": b"x"})
     options = {"url": server.url, "keys": "bronze*", "username": "reader"}
-    with pytest.raises(Refused, match=f"does not permit what reading takes: .*'{command}"):
+    with pytest.raises(Refused, match=f"does not give the user the rights that it needs: .*'{command}"):
         read(RedisSource, options | {"passwordFile": file(tmp_path, "correct-horse")})
 
 
@@ -192,12 +193,15 @@ def test_redis_does_not_permit_it(
 async def test_certificates_of_redis(redis_server: Endpoint, certificates: Certificates) -> None:
     async with tls_proxy(redis_server.port, certificates.server_context()) as port:
         options = {"url": f"rediss://127.0.0.1:{port}", "keys": "bronze"}
-        for more, problem in [
-            ({"tlsCaFile": str(certificates.other_ca_file)}, "check --redis-tls-ca-file"),
-            ({"tlsCaFile": "/no/such/file"}, r"a file that TLS needs cannot be read \(No such file"),
+        for file, problem in [
+            (certificates.other_ca_file, "certificate is not trusted .*: check --redis-tls-ca-file"),
+            (certificates.server_key_file, "--redis-tls-ca-file cannot be used"),
         ]:
             with pytest.raises(Refused, match=problem):
-                await asyncio.to_thread(read, RedisSource, options | more)
+                await asyncio.to_thread(read, RedisSource, options | {"tlsCaFile": str(file)})
+        # The system's certificates, by which others might be trusted, are not.
+        with pytest.raises(Refused, match="certificate is not trusted"):
+            await asyncio.to_thread(read, RedisSource, options)
 
 
 def test_redis_may_come() -> None:
@@ -245,7 +249,7 @@ async def test_aws_refuses_credentials(  # noqa: PLR0917 - parameters
         said = await asked(proxy, source, option)
     assert said == (
         f"{service}: AWS refuses the credentials ({code}): check --{service}-region, --{service}-profile and"
-        " the variables and files of the AWS tools."
+        " the variables and files of the AWS tools"
     )
 
 

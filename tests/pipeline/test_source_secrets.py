@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import threading
@@ -10,32 +9,26 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import nats
 import pytest
 import redis
 from aws_servers import REGION, SECRET_KEY, aws_client
-from bronze_pipeline.sources import BUS_BY_SCHEME, BUSES
+from bronze_pipeline.sources import BUS_BY_SCHEME
 from pipeline_jobs import JobProcess, run
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from servers import Endpoint, NatsServer, RedisServer
+from source_readers import source_options
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
 WORD = "s3cr3t-word"
 
 
-def options(*arguments: str) -> dict[str, str]:
-    """Make a source's options as the command line does."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--from", dest="origin")
-    for bus in BUSES:
-        bus.add_flags(parser)
-    flags = parser.parse_args(arguments)
-    url = urlsplit(flags.origin)
-    return BUS_BY_SCHEME[url.scheme].options(url, flags)
+def options(_: str, url: str, *flags: str) -> dict[str, str]:
+    """Make a source's options as the command line does: `--from`, the URL, and flags."""
+    return source_options(url, *flags)
 
 
 def shown(frame: DataFrame, capsys: pytest.CaptureFixture[str]) -> str:

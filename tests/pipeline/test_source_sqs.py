@@ -8,15 +8,14 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from aws_servers import REGION, aws_client, fault_proxy
-from bronze_pipeline.sources.base import OptionError
+from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.sources.sqs.bus import SqsBus, SqsQueue, SqsStreamReader
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from servers import Endpoint
-from source_readers import ALL, flags, rows, rows_from_the_start, values
+from source_readers import ALL, problems_of, rows, rows_from_the_start, source_options, values
 
 pytestmark = pytest.mark.usefixtures("aws_credentials")
 
@@ -214,10 +213,13 @@ def test_another_queue_needs_another_checkpoint(aws_emulator: Endpoint, queue: s
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({}, "the option 'queue' is required"),
-        ({"queue": "q", "start": "latest"}, "'start' must be earliest, for a queue has no other place"),
-        ({"queue": "q", "visibilitySeconds": "0"}, "'visibilitySeconds' is '0', but must be a whole number"),
-        ({"queue": "q", "visibilitySeconds": "43201"}, "'visibilitySeconds' is more than 43200"),
+        ({}, "bronze.sqs: queue: is missing"),
+        ({"queue": "q", "start": "latest"}, "start: must be earliest: a queue has no other place"),
+        ({"queue": "q", "visibilitySeconds": "0"}, "visibilitySeconds: 0 is out of range"),
+        (
+            {"queue": "q", "visibilitySeconds": "43201"},
+            "visibilitySeconds: 43201 is out of range. It is a whole number from 1 to 43200",
+        ),
     ],
 )
 def test_wrong_options_are_named(given: dict[str, str], problem: str) -> None:
@@ -243,10 +245,9 @@ def test_wrong_options_are_named(given: dict[str, str], problem: str) -> None:
 def test_the_command_line_becomes_options(
     url: str, arguments: tuple[str, ...], expected: dict[str, str]
 ) -> None:
-    assert SqsBus().options(urlsplit(url), flags(SqsBus(), *arguments)) == expected
+    assert source_options(url, *arguments) == expected
 
 
 @pytest.mark.parametrize("url", ["sqs://", "sqs://a?zone=b", "sqs://key:secret@a"])
 def test_a_wrong_url_is_refused(url: str) -> None:
-    with pytest.raises(OptionError, match="--from: name the queue, as in sqs://queue"):
-        SqsBus().options(urlsplit(url), flags(SqsBus()))
+    assert "--from: does not name the queue. Write sqs://queue" in problems_of(url)

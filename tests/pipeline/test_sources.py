@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from bronze_pipeline.sources.base import OptionError, SourceOptions, split
-from bronze_pipeline.sources.nats.connection import TakingTransport
+from bronze_pipeline.sources.base import split
+from bronze_pipeline.sources.nats.connection import DeliveringTransport
+from bronze_pipeline.sources.nats.stream import NatsOptions
+from bronze_pipeline.sources.options import OptionError, read_options
 
 
 def test_a_range_is_split_without_gaps() -> None:
@@ -18,16 +20,32 @@ def test_a_short_range_is_not_worth_several_tasks() -> None:
     assert split(7, 7, 8) == []
 
 
-def test_options_say_what_they_must_be() -> None:
-    options = SourceOptions("bronze.x", {"maxrecordsperbatch": "-1", "onDataLoss": "ignore"})
-    with pytest.raises(
-        OptionError, match=r"bronze\.x: 'maxRecordsPerBatch' is '-1', but must be a whole number"
-    ):
-        _ = options.max_records
-    with pytest.raises(OptionError, match="'onDataLoss' is 'ignore', but must be one of fail, continue"):
-        _ = options.goes_on_after_loss
-    with pytest.raises(OptionError, match="the option 'stream' is required"):
-        options.required("stream")
+def test_options_say_everything_that_is_wrong_at_once() -> None:
+    given = {"maxrecordsperbatch": "-1", "onDataLoss": "ignore", "servers": "nats://a"}
+    with pytest.raises(OptionError) as caught:
+        read_options(NatsOptions, "bronze.x", given)
+    assert str(caught.value).split("; ") == [
+        "bronze.x: maxRecordsPerBatch: -1 is out of range. It is a whole number from 1 to 1000000000.",
+        "bronze.x: onDataLoss: 'ignore' is not one of the choices. Valid are fail, continue.",
+        "bronze.x: stream: is missing.",
+    ]
+
+
+def test_options_are_read_in_any_case_and_others_are_left_alone() -> None:
+    given = {
+        "SERVERS": "nats://a,nats://b",
+        "stream": "S",
+        "maxrecordsperbatch": "7",
+        "path": "x",
+        "user": "",
+    }
+    options = read_options(NatsOptions, "bronze.x", given)
+    assert (options.servers, options.stream, options.max_records_per_batch, options.user) == (
+        ("nats://a", "nats://b"),
+        "S",
+        7,
+        None,
+    )
 
 
 MESSAGES = (
@@ -42,7 +60,7 @@ MESSAGES = (
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])
 async def test_our_messages_are_taken_out_and_the_rest_is_the_librarys(size: int) -> None:
-    transport = TakingTransport()
+    transport = DeliveringTransport()
     transport.expect(5, b"in.1")
     pieces = [MESSAGES[start : start + size] for start in range(0, len(MESSAGES), size)]
     rest = b""
@@ -57,7 +75,7 @@ async def test_our_messages_are_taken_out_and_the_rest_is_the_librarys(size: int
 
 
 async def test_the_end_of_an_earlier_request_is_not_that_of_this_one() -> None:
-    transport = TakingTransport()
+    transport = DeliveringTransport()
     transport.expect(1, b"in.2")
     transport.take(b"HMSG in.1 bronze 32 32\r\nNATS/1.0 409 Batch Completed\r\n\r\n\r\n")
     transport.take(b"MSG s.a bronze $JS.ACK.S.c.1.7.1.1700000000.9 1\r\nz\r\n")

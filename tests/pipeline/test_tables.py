@@ -241,7 +241,7 @@ def test_a_second_job_may_not_write_to_a_parquet_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("a-0.json", "{}", "_commits/a-0.json is no note of a commit."),
+        ("a-0.json", "{}", "_commits/a-0.json is not a note of a commit."),
         ("0000000000.json", "", "_commits/0000000000.json is damaged: not enough values to unpack"),
         ("0000000000.json", '{"job":', "_commits/0000000000.json is damaged: Expecting value"),
         ("0000000000.json", "{}", "_commits/0000000000.json is damaged: "),

@@ -76,12 +76,15 @@ class BronzeTotals:
 def run_bronze(plan: BronzePlan) -> int:
     """Run until all is done, a signal comes, or it fails; print a summary as JSON on stdout."""
 
+    bus, source_options, options = plan.bus, plan.source_options, plan.options
+
     def work(spark: SparkSession, watch: Watch) -> None:
-        job = BronzeJob(plan.bus, plan.options, plan.lake, keep_raw=plan.keep_raw, on_batch=watch.on_batch)
+        job = BronzeJob(bus, source_options, plan.lake, keep_raw=options.keep_raw, on_batch=watch.on_batch)
 
         def start() -> list[StreamingQuery]:
-            return [job.start(spark, plan.checkpoint, trigger=plan.trigger, available_now=plan.available_now)]
+            trigger = options.trigger.words
+            return [job.start(spark, plan.checkpoint, trigger=trigger, available_now=options.available_now)]
 
-        keep_running(start, watch, retries=plan.retries, bus=plan.bus)
+        keep_running(start, watch, retries=options.retries, bus=bus)
 
-    return run(work, BronzeTotals(plan.bus), cores=plan.cores, jars=plan.bus.jars(plan.options))
+    return run(work, BronzeTotals(bus), cores=options.cores, jars=bus.jars(source_options))

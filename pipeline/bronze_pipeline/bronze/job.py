@@ -24,7 +24,7 @@ from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.table_duplicates import distinct
 
-# Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
+# Spark sets it foreverything that a streaming query runs; it stays the same for a checkpoint.
 QUERY_ID = "sql.streaming.queryId"
 
 

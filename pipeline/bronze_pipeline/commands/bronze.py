@@ -2,84 +2,59 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from bronze_cli.problems import did_you_mean, printable
+from bronze_cli.given import GivenValues, Names, from_flags, missing, parsed
+from bronze_cli.options import Raw, option, options_of
+from bronze_cli.problems import ConfigError, Fault, Problem, did_you_mean, shorten
+from bronze_cli.values import Choice, Scalar, Switch
 
-from bronze_pipeline.commands.base import Command, UsageError
-from bronze_pipeline.commands.places import unwritable
+from bronze_pipeline.commands.job_options import JobOptions
 from bronze_pipeline.sources import BUS_BY_SCHEME, BUSES, Bus
-from bronze_pipeline.sources.base import DEFAULT_MAX_RECORDS, DEFAULT_PARTITIONS, OptionError
+from bronze_pipeline.sources.options import StreamOptions, made, option_name
 from bronze_pipeline.tables.lake import FORMATS, Lake
 
-UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
-DEFAULT_TRIGGER = "30s"
-DEFAULT_RETRIES = 10
+DESCRIPTION = """
+Reads a bus with Spark Structured Streaming into the tables `bronze` and `quarantine`, each event exactly
+once, and goes on where it stopped. It ends when it is stopped by SIGTERM or SIGINT, with a summary as JSON.
+
+Exit status: 0 stopped, or everything is stored · 1 the job failed · 2 the command line is wrong.
+"""
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    forms = ", ".join(bus.url_form for bus in BUSES)
-    parser.add_argument("--from", dest="origin", metavar="URL", required=True, help=f"the bus: {forms}")
-    parser.add_argument(
-        "--to", metavar="PLACE", required=True, help="folder or URL in which the tables are, or are made"
+class BusUrl(Scalar):
+    """What is read, on which bus."""
+
+    metavar = "URL"
+
+    def read(self, text: str) -> SplitResult | list[Fault]:
+        url = urlsplit(text)
+        if url.scheme in BUS_BY_SCHEME:
+            return url
+        known = did_you_mean(url.scheme, BUS_BY_SCHEME)
+        return [Fault(f"no bus has the scheme '{shorten(url.scheme)}'.", known)]
+
+
+@dataclass(frozen=True)
+class BronzeOptions(JobOptions, StreamOptions):
+    """What the command takes forevery bus."""
+
+    from_: SplitResult = option(
+        BusUrl(), f"The bus: {', '.join(bus.url_form for bus in BUSES)}.", required=True
     )
-    parser.add_argument(
-        "--checkpoint", metavar="PLACE", help="where the job notes how far it is; below --to by default"
-    )
-    parser.add_argument(
-        "--available-now", action="store_true", help="end when what is on the bus now is stored"
-    )
-    parser.add_argument(
-        "--trigger",
-        metavar="TIME",
-        default=DEFAULT_TRIGGER,
-        help="time between micro-batches, such as 500ms or 5m (%(default)s)",
-    )
-    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the tables (%(default)s)")
-    parser.add_argument(
-        "--keep-raw", action="store_true", help="keep each envelope's bytes in the column raw"
-    )
-    parser.add_argument(
-        "--start",
-        metavar="POSITION",
-        default="earliest",
-        help="where a new checkpoint begins: earliest, latest or a position (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-records-per-batch",
-        metavar="N",
-        default=str(DEFAULT_MAX_RECORDS),
-        help="most records of a micro-batch (%(default)s)",
-    )
-    parser.add_argument(
-        "--partitions",
-        metavar="N",
-        default=str(DEFAULT_PARTITIONS),
-        help="tasks of a micro-batch (%(default)s)",
-    )
-    parser.add_argument(
-        "--on-data-loss",
-        choices=("fail", "continue"),
-        default="fail",
-        help="when the bus has lost records that were not read: stop, or note it in quarantine (%(default)s)",
-    )
-    parser.add_argument(
-        "--retries",
-        metavar="N",
-        default=str(DEFAULT_RETRIES),
-        help="how often in a row to start again after the bus or a worker was lost, with growing pauses"
-        " (%(default)s)",
-    )
-    parser.add_argument(
-        "--cores", metavar="N", help="cores of this machine to use, without spark-submit (all)"
-    )
-    for bus in BUSES:
-        bus.add_flags(parser)
+    format: str = option(Choice(*FORMATS), "Format of the tables.", default=FORMATS[0])
+    keep_raw: bool = option(Switch(), "Keeps each envelope's bytes in the column raw.", default=False)
+
+
+OPTIONS = (
+    *options_of(BronzeOptions),
+    *(each for bus in BUSES for each in options_of(bus.access, bus.name)),
+)
+NAMES = Names(OPTIONS, listed_by="bronze-pipeline bronze --help")
 
 
 @dataclass(frozen=True)
@@ -87,91 +62,59 @@ class BronzePlan:
     """A command line that can be used."""
 
     bus: Bus
-    options: dict[str, str]
+    source_options: dict[str, str]
+    """As Spark gets them."""
     lake: Lake
     checkpoint: str
-    trigger: str
-    available_now: bool
-    retries: int
-    keep_raw: bool
-    cores: int | None
+    options: BronzeOptions
 
 
-def plan(flags: argparse.Namespace) -> BronzePlan:
-    """Check the flags; raise UsageError with every problem."""
-    problems: list[str] = []
-    url = urlsplit(flags.origin)
-    bus = BUS_BY_SCHEME.get(url.scheme)
-    options: dict[str, str] = {}
-    if bus is None:
-        known = did_you_mean(url.scheme, BUS_BY_SCHEME)
-        problems.append(f"--from: no bus has the scheme '{printable(url.scheme)}'. {known}")
-    else:
-        try:
-            options = bus.options(url, flags)
-        except OptionError as error:
-            problems.append(str(error))
-    for flag in ("max_records_per_batch", "partitions", "cores"):
-        value = getattr(flags, flag)
-        if value is not None and not _is_count(value):
-            problems.append(f"--{flag.replace('_', '-')}: '{printable(value)}' is no whole number from 1 on.")
-    if not _is_number(flags.retries):
-        problems.append(f"--retries: '{printable(flags.retries)}' is no whole number from 0 on.")
-    trigger = re.fullmatch(r"(\d{1,9})(ms|s|m|h)", flags.trigger)
-    if trigger is None:
-        problems.append(
-            f"--trigger: '{printable(flags.trigger)}' is no time. It looks like 500ms, 30s or 5m."
-        )
-    problems += unwritable(to=flags.to, checkpoint=flags.checkpoint)
-    lake = Lake(flags.to, flags.format)
-    checkpoint = flags.checkpoint or _default_checkpoint(lake, bus, options)
-    if checkpoint is None:
-        problems.append(
-            "--checkpoint: is required where --to is a URL, in the form that Spark reads, such as s3a://."
-        )
-    if problems or bus is None or trigger is None or checkpoint is None:
-        raise UsageError(problems)
-    options |= {
-        "start": flags.start,
-        "maxRecordsPerBatch": flags.max_records_per_batch,
-        "partitions": flags.partitions,
-        "onDataLoss": flags.on_data_loss,
-    }
-    try:
-        bus.check(options)
-    except OptionError as error:
-        raise UsageError([str(error)]) from error
-    words = f"{trigger[1]} {UNITS[trigger[2]]}"
-    cores = int(flags.cores) if flags.cores else None
-    return BronzePlan(
-        bus, options, lake, checkpoint, words, flags.available_now, int(flags.retries), flags.keep_raw, cores
-    )  # fmt: skip
+def plan(arguments: Sequence[str]) -> BronzePlan:
+    """Check the command line; raise ConfigError with every problem."""
+    given = from_flags(arguments, NAMES)
+    problems = given.problems
+    values = parsed(given.values, NAMES, problems)
+    problems += missing(given.values, OPTIONS)
+    options = BronzeOptions(
+        **{each.attribute: values[each.path] for each in options_of(BronzeOptions) if each.path in values}
+    )
+    bus = BUS_BY_SCHEME[options.from_.scheme] if options.from_ else None
+    source = _source(bus, options.from_, given.values, problems) if bus else {}
+    lake = Lake(options.to or "", options.format)
+    problems += options.problems()
+    if problems or bus is None:
+        raise ConfigError(problems)
+    checkpoint = options.checkpoint or _default_checkpoint(lake, bus, source)
+    return BronzePlan(bus, source, lake, checkpoint, options)
 
 
-def run(flags: argparse.Namespace) -> int:
-    chosen = plan(flags)
-    from bronze_pipeline.bronze.command import run_bronze  # noqa: PLC0415 - a wrong command line need not wait for Spark
+def _source(bus: Bus, url: SplitResult, given: GivenValues, problems: list[Problem]) -> dict[str, str]:
+    """Return the options of a bus's source: from the URL, from flags forevery bus, and from its own."""
+    from_url = bus.from_url(url)
+    if isinstance(from_url, Fault):
+        problems.append(Problem("--from", from_url.what, from_url.remedy))
+        return {}
+    texts: dict[str, tuple[str, Raw | None]] = {name: ("--from", text) for name, text in from_url.items()}
+    for group, cls in (("", StreamOptions), (bus.name, bus.access)):
+        for each in options_of(cls, group):
+            if each.path in given:
+                texts[each.name] = given[each.path]
+    made(bus.options, texts, problems)
+    return {option_name(name): text for name, (_, text) in texts.items() if isinstance(text, str)}
 
-    return run_bronze(chosen)
 
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
-
-
-def _is_count(text: str) -> bool:
-    return _is_number(text) and int(text) > 0
-
-
-def _default_checkpoint(lake: Lake, bus: Bus | None, options: Mapping[str, str]) -> str | None:
-    if not lake.url.startswith("file://"):
-        return None
-    subject = "-".join(options[name] for name in bus.subject if name in options) if bus else ""
+def _default_checkpoint(lake: Lake, bus: Bus, source: Mapping[str, str]) -> str:
+    subject = "-".join(source[name] for name in bus.subject if name in source)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", subject)
     if name != subject:
         # What was replaced may be all that tells it from another.
         name += f"-{blake2b(subject.encode(), digest_size=4).hexdigest()}"
-    return f"{lake.url}/_checkpoints/bronze-{bus.name if bus else ''}-{name}"
+    return f"{lake.url}/_checkpoints/bronze-{bus.name}-{name}"
 
 
-BRONZE = Command("bronze", "read a bus into the bronze tables", add_flags, run)
+def run(arguments: Sequence[str]) -> int:
+    """Run the job; return the exit status."""
+    chosen = plan(arguments)
+    from bronze_pipeline.bronze.command import run_bronze  # noqa: PLC0415 - a wrong command line need not wait for Spark
+
+    return run_bronze(chosen)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import deltalake
 import deltalake.exceptions
 import pyarrow as pa
 import pyarrow.compute as pc
-from bronze_cli.problems import printable
+from bronze_cli.given import Names, from_flags, missing, parsed
+from bronze_cli.options import option, options_of
+from bronze_cli.problems import ConfigError, Problem, printable
+from bronze_cli.program import CommandFailed
+from bronze_cli.values import Text
 
-from bronze_pipeline.commands.base import Command, CommandFailed, UsageError
-from bronze_pipeline.intervals import parse_interval
+from bronze_pipeline.commands.places import Place
+from bronze_pipeline.intervals import Interval, Time, trusted
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import in_one_line
 
@@ -20,62 +25,63 @@ TRADE_COLUMNS = ["event_ts", "price", "qty", "side"]
 BAR_COLUMNS = ["open_ts", "close_ts", "open", "high", "low", "close", "buy_volume", "sell_volume"]
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        metavar="PLACE",
-        required=True,
-        help="folder or URL of the silver tables, such as lake/silver",
-    )
-    parser.add_argument("--exchange", metavar="NAME", required=True, help="the symbol's exchange")
-    parser.add_argument("--symbol", metavar="NAME", required=True, help="the symbol")
-    parser.add_argument(
-        "--bars", metavar="TIME", default="1m", help="interval of the bars, as given to silver (%(default)s)"
-    )
-    parser.add_argument("--out", metavar="FILE", required=True, help="the PNG file to write")
+DESCRIPTION = "Draws the trades and bars of one symbol, from silver tables, to a PNG file."
 
 
-def run(flags: argparse.Namespace) -> int:
-    if parse_interval(flags.bars) is None:
-        raise UsageError([f"--bars: '{printable(flags.bars)}' is no time. It looks like 1s, 5m or 1h."])
+@dataclass(frozen=True)
+class ChartOptions:
+    """What the command takes."""
+
+    from_: str = option(Place(), "Folder or URL of the silver tables, such as lake/silver.", required=True)
+    exchange: str = option(Text(), "The symbol's exchange.", required=True)
+    symbol: str = option(Text(), "The symbol.", required=True)
+    bars: Interval = option(Time(), "Interval of the bars, as given to silver.", default=trusted("1m"))
+    out: str = option(Text(), "The PNG file to write.", required=True)
+
+
+OPTIONS = options_of(ChartOptions)
+NAMES = Names(OPTIONS, listed_by="bronze-pipeline chart --help")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Draw the chart."""
+    given = from_flags(arguments, NAMES)
+    values = parsed(given.values, NAMES, given.problems)
+    if problems := [*given.problems, *missing(given.values, OPTIONS)]:
+        raise ConfigError(problems)
+    options = ChartOptions(**{NAMES.by_path[path].attribute: value for path, value in values.items()})
     try:
         from bronze_pipeline.chart import draw  # noqa: PLC0415 - an extra that this command alone needs
     except ImportError as error:
         raise CommandFailed("charts need Matplotlib: pip install 'bronze-sidecar[chart]'") from error
-    lake = Lake(flags.origin)
-    trades = _rows(lake, "trades", TRADE_COLUMNS, flags)
-    bars = _rows(lake, f"bars_{flags.bars}", BAR_COLUMNS, flags)
+    trades = _rows(options, "trades", TRADE_COLUMNS)
+    bars = _rows(options, f"bars_{options.bars.label}", BAR_COLUMNS)
     if not len(bars):
-        raise CommandFailed(f"there are no bars of {printable(flags.symbol)} on {printable(flags.exchange)}.")
-    title = f"{flags.symbol} on {flags.exchange}, {flags.bars} bars"
+        what = f"{printable(options.symbol)} on {printable(options.exchange)}"
+        raise CommandFailed(f"there are no bars of {what}.")
+    title = f"{options.symbol} on {options.exchange}, {options.bars.label} bars"
     try:
-        draw(trades, bars, title).savefig(Path(flags.out), format="png")
+        draw(trades, bars, title).savefig(Path(options.out), format="png")
     except OSError as error:
-        raise CommandFailed(f"cannot write {flags.out}: {error.strerror}") from error
-    print(f"{flags.out}: {len(trades):,} trades, {len(bars):,} bars")
+        raise CommandFailed(f"cannot write {options.out}: {error.strerror}") from error
+    print(f"{options.out}: {len(trades):,} trades, {len(bars):,} bars")
     return 0
 
 
-def _rows(lake: Lake, name: str, columns: list[str], flags: argparse.Namespace) -> pa.Table:
+def _rows(options: ChartOptions, name: str, columns: list[str]) -> pa.Table:
+    place = options.from_
     try:
-        table = deltalake.DeltaTable(lake.table_url(name))
+        table = deltalake.DeltaTable(Lake(place).table_url(name))
     except deltalake.exceptions.TableNotFoundError as error:
-        raise UsageError([f"--from: there is no table {name} at {flags.origin}."]) from error
+        raise ConfigError([Problem("--from", f"there is no table {name} at {place}.")]) from error
     except (OSError, deltalake.exceptions.DeltaError) as error:
-        raise CommandFailed(
-            f"cannot read the table {name} at {flags.origin}: {in_one_line(error)}"
-        ) from error
-    missing = [each for each in columns if each not in {field.name for field in table.schema().fields}]
-    if missing:
-        raise UsageError([f"--from: the table {name} at {flags.origin} has no column {missing[0]}."])
-    wanted = (pc.field("exchange") == flags.exchange) & (pc.field("symbol") == flags.symbol)
+        raise CommandFailed(f"cannot read the table {name} at {place}: {in_one_line(error)}") from error
+    absent = [each for each in columns if each not in {field.name for field in table.schema().fields}]
+    if absent:
+        what = f"the table {name} at {place} has no column {absent[0]}."
+        raise ConfigError([Problem("--from", what)])
+    wanted = (pc.field("exchange") == options.exchange) & (pc.field("symbol") == options.symbol)
     try:
         return table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted)
     except (OSError, ValueError) as error:
-        raise CommandFailed(
-            f"cannot read the table {name} at {flags.origin}: {in_one_line(error)}"
-        ) from error
-
-
-CHART = Command("chart", "draw the trades and bars of one symbol", add_flags, run)
+        raise CommandFailed(f"cannot read the table {name} at {place}: {in_one_line(error)}") from error

@@ -6,6 +6,8 @@ import deltalake
 import deltalake.exceptions
 import pyarrow as pa
 import pyarrow.parquet as pq
+from bronze_cli.problems import Fault
+from bronze_cli.values import Scalar
 
 from bronze_pipeline.decoding.schema import EVENTS
 from bronze_pipeline.tables.commit_log import Notes
@@ -14,13 +16,32 @@ from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import format_of, in_one_line
 
 
-def unwritable(**places: str | None) -> list[str]:
-    """Return the problems of places to write to, by their flags."""
-    found = {flag: Lake(place).problem() for flag, place in places.items() if place}
-    return [f"--{flag}: {problem}" for flag, problem in found.items() if problem]
+class Place(Scalar):
+    """A folder or URL with tables."""
+
+    metavar = "PLACE"
+
+    def read(self, text: str) -> str | list[Fault]:
+        return text or [Fault("is empty.")]
 
 
-def problem_with_bronze(place: str) -> str | None:
+class WritablePlace(Place):
+    """A folder or URL that tables can be written to."""
+
+    def read(self, text: str) -> str | list[Fault]:
+        problem = Lake(text).problem() if text else "is empty."
+        return [Fault(problem)] if problem else text
+
+
+class BronzeTable(Place):
+    """A table that `bronze` wrote."""
+
+    def read(self, text: str) -> str | list[Fault]:
+        problem = _problem_with_bronze(text) if text else "is empty."
+        return [Fault(problem)] if problem else text
+
+
+def _problem_with_bronze(place: str) -> str | None:
     """Say why a place cannot be read as a bronze table."""
     url = Lake(place).url
     try:
@@ -31,7 +52,7 @@ def problem_with_bronze(place: str) -> str | None:
     if there is None:
         return f"there is no table at {place}."
     missing = [name for name in EVENTS.names if name not in there]
-    return f"the table at {place} is no bronze table: it has no {missing[0]}." if missing else None
+    return f"the table at {place} is not a bronze table: it has no {missing[0]}." if missing else None
 
 
 def _columns(url: str, kind: str) -> set[str]:

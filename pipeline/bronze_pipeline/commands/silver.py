@@ -2,79 +2,57 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bronze_cli.problems import printable
+from bronze_cli.given import Names, from_flags, missing, parsed
+from bronze_cli.options import option, options_of
+from bronze_cli.problems import ConfigError, Problem
+from bronze_cli.values import Integer, ListOf
 
-from bronze_pipeline.commands.base import Command, UsageError
-from bronze_pipeline.commands.places import problem_with_bronze, unwritable
-from bronze_pipeline.intervals import Interval, parse_interval
+from bronze_pipeline.commands.job_options import JobOptions
+from bronze_pipeline.commands.places import BronzeTable
+from bronze_pipeline.intervals import Interval, Time, trusted
 from bronze_pipeline.tables.lake import Lake
 
-DEFAULT_BARS = "1m"
-DEFAULT_TRIGGER = "30s"
-DEFAULT_MAX_RECORDS = "500000"
-DEEPEST_BOOK = 1000
-TIMES = "such as 500ms, 30s, 5m, 1h or 1d"
+DESCRIPTION = """
+Follows a bronze table: types its events, and makes bars and order books of them, in tables of their own. It
+ends when it is stopped by SIGTERM or SIGINT, with a summary as JSON.
+
+Exit status: 0 stopped, or everything is stored · 1 the job failed · 2 the command line is wrong.
+"""
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        metavar="PLACE",
-        required=True,
-        help="the bronze table: a folder or URL such as lake/bronze",
+@dataclass(frozen=True)
+class SilverOptions(JobOptions):
+    """What the command takes."""
+
+    from_: str = option(
+        BronzeTable(), "The bronze table: a folder or URL such as lake/bronze.", required=True
     )
-    parser.add_argument(
-        "--to",
-        metavar="PLACE",
-        required=True,
-        help="folder or URL in which the silver tables are, or are made, such as lake/silver",
+    bars: tuple[Interval, ...] = option(
+        ListOf(Time(), may_be_empty=True), "Intervals of the bars; empty for none.", default=(trusted("1m"),)
     )
-    parser.add_argument(
-        "--checkpoint", metavar="PLACE", help="where the job notes how far it is; below --to by default"
+    watermark: Interval | None = option(
+        Time(),
+        "How much later than the newest trade one may come and still change its bar; bounds what a job that"
+        " never ends has to remember. Without it, trades may come in any order.",
     )
-    parser.add_argument("--available-now", action="store_true", help="end when what bronze has now is stored")
-    parser.add_argument(
-        "--trigger",
-        metavar="TIME",
-        default=DEFAULT_TRIGGER,
-        help=f"time between micro-batches, {TIMES} (%(default)s)",
+    book_depth: int = option(
+        Integer(0, 1000), "Best levels of the order books to store; 0 for none.", default=10
     )
-    parser.add_argument(
-        "--bars",
-        metavar="TIMES",
-        default=DEFAULT_BARS,
-        help=f"intervals of the bars, separated by commas, {TIMES}; empty for none (%(default)s)",
+    book_interval: Interval | None = option(
+        Time(), "Stores the books once in each interval, not after each message."
     )
-    parser.add_argument(
-        "--watermark",
-        metavar="TIME",
-        help="how much later than the newest trade one may come and still change its bar; bounds what a job"
-        " that never ends has to remember (without it, trades may come in any order)",
+    max_records_per_batch: int = option(
+        Integer(1, 10**9),
+        "Most events of a micro-batch; a commit of bronze is never divided.",
+        default=500_000,
     )
-    parser.add_argument(
-        "--book-depth",
-        metavar="N",
-        default="10",
-        help="best levels of the order books to store; 0 for none (%(default)s)",
-    )
-    parser.add_argument(
-        "--book-interval",
-        metavar="TIME",
-        help="store the books once in each interval, not after each message",
-    )
-    parser.add_argument(
-        "--max-records-per-batch",
-        metavar="N",
-        default=DEFAULT_MAX_RECORDS,
-        help="most events of a micro-batch; a commit of bronze is never divided (%(default)s)",
-    )
-    parser.add_argument(
-        "--cores", metavar="N", help="cores of this machine to use, without spark-submit (all)"
-    )
+
+
+OPTIONS = options_of(SilverOptions)
+NAMES = Names(OPTIONS, listed_by="bronze-pipeline silver --help")
 
 
 @dataclass(frozen=True)
@@ -84,72 +62,36 @@ class SilverPlan:
     bronze: str
     lake: Lake
     checkpoints: str
-    trigger: Interval
-    available_now: bool
-    bars: tuple[Interval, ...]
-    watermark: Interval | None
-    book_depth: int
-    book_interval: Interval | None
-    max_records: int
-    cores: int | None
+    options: SilverOptions
 
 
-def plan(flags: argparse.Namespace) -> SilverPlan:
-    """Check the flags; raise UsageError with every problem."""
-    problems: list[str] = []
-
-    def interval(flag: str, text: str) -> Interval | None:
-        found = parse_interval(text)
-        if found is None:
-            problems.append(
-                f"--{flag}: '{printable(text)}' is no time. It looks like 500ms, 30s, 5m, 1h or 1d."
-            )
-        return found
-
-    def count(flag: str, text: str, lowest: int, highest: int) -> int:
-        if text.isascii() and text.isdigit() and lowest <= int(text) <= highest:
-            return int(text)
-        problems.append(f"--{flag}: '{printable(text)}' is no whole number from {lowest} to {highest}.")
-        return lowest
-
-    bronze = Lake(flags.origin).url
-    problem = problem_with_bronze(flags.origin)
-    if problem:
-        problems.append(f"--from: {problem}")
-    problems += unwritable(to=flags.to, checkpoint=flags.checkpoint)
-    lake = Lake(flags.to)
-    checkpoints = flags.checkpoint or (f"{lake.url}/_checkpoints" if lake.url.startswith("file://") else None)
-    if checkpoints is None:
-        problems.append(
-            "--checkpoint: is required where --to is a URL, in the form that Spark reads, such as s3a://."
-        )
-    trigger = interval("trigger", flags.trigger)
-    found = [interval("bars", text.strip()) for text in flags.bars.split(",")] if flags.bars.strip() else []
-    bars = [each for each in found if each is not None]
-    lengths = [each.microseconds for each in bars]
-    problems += [
-        f"--bars: '{each.label}' is as long as another one."
-        for place, each in enumerate(bars)
-        if each.microseconds in lengths[:place]
-    ]
-    watermark = interval("watermark", flags.watermark) if flags.watermark else None
-    book_interval = interval("book-interval", flags.book_interval) if flags.book_interval else None
-    depth = count("book-depth", flags.book_depth, 0, DEEPEST_BOOK)
-    max_records = count("max-records-per-batch", flags.max_records_per_batch, 1, 10**9)
-    cores = count("cores", flags.cores, 1, 4096) if flags.cores else None
-    if problems or checkpoints is None or trigger is None:
-        raise UsageError(problems)
+def plan(arguments: Sequence[str]) -> SilverPlan:
+    """Check the command line; raise ConfigError with every problem."""
+    given = from_flags(arguments, NAMES)
+    problems = given.problems
+    values = parsed(given.values, NAMES, problems)
+    problems += missing(given.values, OPTIONS)
+    options = SilverOptions(**{NAMES.by_path[path].attribute: value for path, value in values.items()})
+    problems += _repeated(options.bars)
+    lake = Lake(options.to or "")
+    problems += options.problems()
+    if problems:
+        raise ConfigError(problems)
     return SilverPlan(
-        bronze, lake, checkpoints, trigger, flags.available_now, tuple(bars), watermark, depth, book_interval,
-        max_records, cores,
-    )  # fmt: skip
+        Lake(options.from_).url, lake, options.checkpoint or f"{lake.url}/_checkpoints", options
+    )
 
 
-def run(flags: argparse.Namespace) -> int:
-    chosen = plan(flags)
+def _repeated(bars: Sequence[Interval]) -> Iterator[Problem]:
+    lengths = [each.microseconds for each in bars]
+    for place, each in enumerate(bars):
+        if each.microseconds in lengths[:place]:
+            yield Problem("--bars", f"'{each.label}' is as long as another one.")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the job; return the exit status."""
+    chosen = plan(arguments)
     from bronze_pipeline.silver.job import run_silver  # noqa: PLC0415 - a wrong command line need not wait for Spark
 
     return run_silver(chosen)
-
-
-SILVER = Command("silver", "make typed tables, bars and books of the bronze table", add_flags, run)

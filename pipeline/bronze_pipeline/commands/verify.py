@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,9 +12,13 @@ import deltalake
 import deltalake.exceptions
 import pyarrow as pa
 import pyarrow.parquet as pq
+from bronze_cli.given import Names, from_flags, missing, parsed
+from bronze_cli.options import option, options_of
+from bronze_cli.problems import ConfigError, Problem
+from bronze_cli.program import CommandFailed
+from bronze_cli.values import Integer, Switch, Text
 
-from bronze_pipeline.commands.base import Command, CommandFailed, UsageError
-from bronze_pipeline.commands.places import problem_with_bronze
+from bronze_pipeline.commands.places import BronzeTable
 from bronze_pipeline.positions import Report, StreamReport, examine
 from bronze_pipeline.tables.commit_log import Notes
 from bronze_pipeline.tables.files import Folder
@@ -25,31 +28,45 @@ from bronze_pipeline.tables.tables import format_of, in_one_line
 SHOWN = 5
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--table", metavar="PLACE", required=True, help="the bronze table, such as lake/bronze"
-    )
-    parser.add_argument("--stream", metavar="ID", help="look at this stream alone")
-    parser.add_argument(
-        "--messages", metavar="N", help="how many messages the stream has, to notice that its end is missing"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, with every gap")
+DESCRIPTION = """
+Shows, for each stream in a bronze table, whether it has every message once: gaps, repetitions, and messages
+that are there in part.
+
+Exit status: 0 complete · 1 not complete, or the table cannot be read · 2 the command line is wrong.
+"""
 
 
-def run(flags: argparse.Namespace) -> int:
-    if flags.messages is not None and not (flags.messages.isascii() and flags.messages.isdigit()):
-        raise UsageError([f"--messages: '{flags.messages}' is no whole number."])
-    if flags.messages is not None and flags.stream is None:
-        raise UsageError(["--messages: name the --stream that has so many."])
-    problem = problem_with_bronze(flags.table)
-    if problem:
-        raise UsageError([f"--table: {problem}"])
-    expected = None if flags.messages is None else int(flags.messages)
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What the command takes."""
+
+    table: str = option(BronzeTable(), "The bronze table, such as lake/bronze.", required=True)
+    stream: str | None = option(Text(), "Looks at this stream alone.")
+    messages: int | None = option(
+        Integer(0, 10**18), "How many messages the stream has, to notice that its end is missing."
+    )
+    json: bool = option(Switch(), "Prints JSON, with every gap.", default=False)
+
+
+OPTIONS = options_of(VerifyOptions)
+NAMES = Names(OPTIONS, listed_by="bronze-pipeline verify --help")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print what is there; return the exit status."""
+    given = from_flags(arguments, NAMES)
+    problems = given.problems
+    options = VerifyOptions(**parsed(given.values, NAMES, problems))
+    problems += missing(given.values, OPTIONS)
+    if options.messages is not None and options.stream is None:
+        problems.append(Problem("--messages", "has no effect alone.", "Name the --stream that has so many."))
+    if problems:
+        raise ConfigError(problems)
     try:
-        report = examine(_Files(Lake(flags.table).url), flags.stream, expected)
+        report = examine(_Files(Lake(options.table).url), options.stream, options.messages)
     except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
-        raise CommandFailed(f"cannot read the table at {flags.table}: {in_one_line(error)}") from error
-    print(_to_json(report) if flags.json else "\n".join(_lines(report)))
+        raise CommandFailed(f"cannot read the table at {options.table}: {in_one_line(error)}") from error
+    print(_to_json(report) if options.json else "\n".join(_lines(report)))
     return 0 if report.is_complete else 1
 
 
@@ -117,6 +134,3 @@ def _listed(texts: Iterable[str]) -> str:
     every: list[Any] = list(texts)
     rest = len(every) - SHOWN
     return ", ".join(every[:SHOWN]) + (f" and {rest} more; --json shows all" if rest > 0 else "")
-
-
-VERIFY = Command("verify", "show whether the bronze table is complete", add_flags, run)

@@ -30,7 +30,7 @@ from bronze_pipeline.decoding.schema import (
 
 try:
     import ptars
-except ImportError:  # it has no wheel for every platform
+except ImportError:  # it has no wheel forevery platform
     ptars = None  # type: ignore[assignment]
 
 # A value that was framed for a schema registry begins with this byte, with which no message can begin.

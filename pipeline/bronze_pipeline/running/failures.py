@@ -7,8 +7,10 @@ import re
 from bronze_pipeline.sources.base import Bus, DataLoss
 
 # Errors of ours, as Spark quotes them from a worker's traceback.
-LASTING_ERRORS = re.compile(r"bronze_pipeline\.[\w.]*(?:DataLoss|OptionError|Refused|TableError): (.+)")
-PASSING_ERRORS = re.compile(r"bronze_pipeline\.[\w.]*Unreachable: (.+)")
+LASTING_ERRORS = re.compile(
+    r"bronze_(?:pipeline|buses)\.[\w.]*(?:DataLoss|OptionError|Refused|TableError): (.+)"
+)
+PASSING_ERRORS = re.compile(r"bronze_(?:pipeline|buses)\.[\w.]*Unreachable: (.+)")
 # What Spark finds wrong with a checkpoint, however often it is tried.
 BROKEN_CHECKPOINTS = re.compile(
     r"\[(?:STREAMING_CHECKPOINT_MISSING_METADATA_FILE|STREAMING_STATEFUL_OPERATOR_\w+"

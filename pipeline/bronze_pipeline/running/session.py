@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bronze_cli.program import CommandFailed
 from pyspark.sql import SparkSession
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -39,7 +40,7 @@ OLDEST_JAVA = 17
 ATTEMPTS = 4
 
 
-class NoJava(RuntimeError):  # noqa: N818 - named for what it says
+class NoJava(CommandFailed):
     """There is no Java for Spark on this machine."""
 
 

@@ -19,17 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from bronze_buses.errors import Refused
+from bronze_cli.program import CommandFailed
 from bronze_cli.progress import Progress
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from bronze_pipeline.commands.base import CommandFailed
 from bronze_pipeline.running.failures import explain, lasting_error
 from bronze_pipeline.running.session import open_session
 from bronze_pipeline.running.spark_output import without_chatter
-from bronze_pipeline.sources.base import Bus, OptionError, Refused
+from bronze_pipeline.sources.base import Bus
+from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.tables.tables import TableError
 
 POLL_SECONDS = 1

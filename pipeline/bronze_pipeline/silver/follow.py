@@ -16,6 +16,8 @@ import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from bronze_cli.options import option
+from bronze_cli.values import Text
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -23,13 +25,21 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from bronze_pipeline.silver.logs import NEW_CHECKPOINT, Added, DeltaLog, log_of
-from bronze_pipeline.sources.base import ROWS_IN_BATCH, OptionError, SourceOptions, most
+from bronze_pipeline.sources.base import ROWS_IN_BATCH, most
+from bronze_pipeline.sources.options import OptionError, StreamOptions, read_options
 from bronze_pipeline.tables.files import NULL_PARTITION, Folder
 from bronze_pipeline.tables.tables import TableError, in_one_line
 
 NAME = "bronze.table"
 FILES = pa.schema([("path", pa.string()), ("partition", pa.string())])
 """A file, relative to the table's folder, and its partition's values as JSON."""
+
+
+@dataclass(frozen=True)
+class TableOptions(StreamOptions):
+    """What the source takes."""
+
+    table: str = option(Text(), "The table, as a URL.", required=True)
 
 
 class TableSource(DataSource):
@@ -43,8 +53,8 @@ class TableSource(DataSource):
         return from_arrow_schema(FILES)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's name
-        options = SourceOptions(NAME, self.options)
-        return TableStreamReader(options.required("table"), options.max_records)
+        options = read_options(TableOptions, NAME, self.options)
+        return TableStreamReader(options.table, options.max_records_per_batch)
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -16,7 +16,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from bronze_pipeline.commands.bronze import DEFAULT_RETRIES as RETRIES
 from bronze_pipeline.commands.silver import SilverPlan
 from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.silver.bar_query import BarQuery
@@ -80,6 +79,7 @@ class SilverTotals:
 
 def stages(spark: SparkSession, plan: SilverPlan) -> list[list[Query]]:
     """Return the queries; those of a stage follow tables of the one before."""
+    options = plan.options
     schemas = {record.table: table_schema(spark, record) for record in RECORDS}
     made: list[Query] = [
         BarQuery(
@@ -87,17 +87,17 @@ def stages(spark: SparkSession, plan: SilverPlan) -> list[list[Query]]:
             each.label,
             each.words,
             schemas["trades"],
-            plan.watermark.words if plan.watermark else None,
+            options.watermark.words if options.watermark else None,
         )
-        for each in plan.bars
+        for each in options.bars
     ]
-    if plan.book_depth:
-        every = plan.book_interval
+    if options.book_depth:
+        every = options.book_interval
         made.append(
             BookQuery(
                 plan.lake,
                 schemas["book_changes"],
-                plan.book_depth,
+                options.book_depth,
                 every.label if every else None,
                 every.microseconds if every else None,
             )
@@ -107,23 +107,32 @@ def stages(spark: SparkSession, plan: SilverPlan) -> list[list[Query]]:
 
 def run_silver(plan: SilverPlan) -> int:
     """Run until all is done, a signal comes, or it fails; print a summary as JSON on stdout."""
-    totals = SilverTotals()
+    options, totals = plan.options, SilverTotals()
 
     def work(spark: SparkSession, watch: Watch) -> None:
         how = QuerySettings(
-            plan.checkpoints, plan.available_now, plan.trigger.words, plan.max_records, watch.on_batch
+            plan.checkpoints,
+            options.available_now,
+            options.trigger.words,
+            options.max_records_per_batch,
+            watch.on_batch,
         )
         first, second = stages(spark, plan)
         try:
-            for stage in [first, second] if plan.available_now else [first + second]:
-                keep_running(partial(_start, spark, stage, how), watch, retries=RETRIES)
+            for stage in [first, second] if options.available_now else [first + second]:
+                keep_running(partial(_start, spark, stage, how), watch, retries=options.retries)
         finally:
             if totals.late:
                 watch.progress.note("Some trades were later than --watermark allows, and are in no bar.")
-        if plan.available_now and plan.book_depth and not plan.book_interval and not watch.stop.is_set():
+        if (
+            options.available_now
+            and options.book_depth
+            and not options.book_interval
+            and not watch.stop.is_set()
+        ):
             totals.book_checks = _check_books(spark, plan)
 
-    return run(work, totals, cores=plan.cores)
+    return run(work, totals, cores=options.cores)
 
 
 def _start(spark: SparkSession, stage: Sequence[Query], how: QuerySettings) -> Iterator[StreamingQuery]:
@@ -136,4 +145,4 @@ def _check_books(spark: SparkSession, plan: SilverPlan) -> list[dict[str, Any]]:
         table_frame(spark, plan.lake.table_url(name), columns)
         for name, columns in (("book_top", BOOK_COLUMNS), ("book_snapshots", SNAPSHOT_COLUMNS))
     )
-    return [row.asDict() for row in summary(book_checks(book, snapshots, plan.book_depth)).collect()]
+    return [row.asDict() for row in summary(book_checks(book, snapshots, plan.options.book_depth)).collect()]

@@ -13,7 +13,7 @@ import deltalake.exceptions
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from bronze_pipeline.sources.base import OptionError
+from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.tables.commit_log import Commit, Notes
 from bronze_pipeline.tables.files import Folder, Written
 from bronze_pipeline.tables.tables import format_of

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from bronze_buses.aws_codes import CREDENTIAL_CODES, DENIAL_CODES, MISSING_CODES
+from bronze_buses.aws import AwsEndpoint, Region
+from bronze_buses.errors import Refused, Unreachable
+from bronze_buses.tls import certificate_fault
+from bronze_cli.options import option
+from bronze_cli.values import Text
 from pyspark.sql.datasource import InputPartition
 
-from bronze_pipeline.sources.base import Refused, SourceOptions, Unreachable
-from bronze_pipeline.sources.refusals import certificate_fault
-
-ACCESS_FLAGS = {
-    "region": ("REGION", "AWS region; by default that of the AWS tools"),
-    "profile": ("NAME", "profile of the AWS tools; by default their usual credentials"),
-    "endpoint_url": ("URL", "endpoint instead of the region's own"),
-    "tls_ca_file": ("FILE", "certificates to trust"),
-}
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
 # Also after being throttled; the waits between them grow to 20 seconds.
@@ -35,22 +30,11 @@ class Carried(InputPartition):
 
 
 @dataclass(frozen=True)
-class AwsAccess:
+class AwsAccess(AwsEndpoint):
     """How to reach a service. Credentials are found where the AWS tools find them."""
 
-    region: str | None
-    profile: str | None
-    endpoint_url: str | None
-    tls_ca_file: str | None
-
-    @classmethod
-    def of(cls, options: SourceOptions) -> AwsAccess:
-        return cls(
-            options.text("region"),
-            options.text("profile"),
-            options.text("endpointUrl"),
-            options.text("tlsCaFile"),
-        )
+    region: str | None = option(Region(), "AWS region; by default that of the AWS tools.")
+    profile: str | None = option(Text(), "Profile of the AWS tools; by default their usual credentials.")
 
 
 @contextmanager
@@ -63,9 +47,10 @@ def service(name: str, access: AwsAccess, calls_at_once: int = 1) -> Iterator[An
 
     def refuse_certificate(caught_exception: Exception | None = None, **_: Any) -> None:
         # The library takes it for a broken connection, and would go on trying for a minute.
-        if caught_exception is not None and certificate_fault(caught_exception, f"--{name}"):
+        if caught_exception is not None and certificate_fault(caught_exception, f"--{name}-tls"):
             raise caught_exception
 
+    ca_file = str(access.tls_ca_file) if access.tls_ca_file else None
     settings = Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=ANSWER_SECONDS,
@@ -77,7 +62,10 @@ def service(name: str, access: AwsAccess, calls_at_once: int = 1) -> Iterator[An
         core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
         session = boto3.Session(botocore_session=core, profile_name=access.profile, region_name=access.region)
         client = session.client(
-            name, endpoint_url=access.endpoint_url, verify=access.tls_ca_file, config=settings
+            name,
+            endpoint_url=access.endpoint_url,
+            verify=ca_file,
+            config=settings,
         )
         client.meta.events.register_first(f"needs-retry.{name}", refuse_certificate)
         try:
@@ -100,34 +88,20 @@ def _time(value: Any) -> datetime:
 
 def meaning(error: Exception, service_name: str) -> Refused | Unreachable:
     """Return what a client's error means for the job."""
-    from botocore import exceptions  # noqa: PLC0415 - only where AWS is used
+    from bronze_buses.aws_errors import Meaning, error_code, meaning_of  # noqa: PLC0415 - only where AWS is used
 
-    code = error_code(error)
-    if code in CREDENTIAL_CODES:
-        # What AWS writes about it may hold parts of the request.
-        return Refused(f"{service_name}: AWS refuses the credentials ({code}): check {_where(service_name)}.")
-    if code in DENIAL_CODES:
-        return Refused(f"{service_name}: the credentials do not permit what reading takes: {error}")
-    if code in MISSING_CODES:
-        return Refused(f"{service_name}: check the name in --from, and --{service_name}-region: {error}")
-    unusable = (
-        exceptions.NoCredentialsError,
-        exceptions.NoRegionError,
-        exceptions.PartialCredentialsError,
-        exceptions.ProfileNotFound,
-        exceptions.SSOError,
-    )
-    if isinstance(error, unusable):
-        return Refused(f"{service_name}: {error}: check {_where(service_name)}.")
-    fault = certificate_fault(error, f"--{service_name}")
+    flags = f"--{service_name}"
+    where = f"{flags}-region, {flags}-profile and the variables and files of the AWS tools"
+    match meaning_of(error):
+        case Meaning.CREDENTIALS_REFUSED:
+            # What AWS writes about it may hold parts of the request.
+            code = error_code(getattr(error, "response", {}))
+            return Refused(f"{service_name}: AWS refuses the credentials ({code}): check {where}")
+        case Meaning.NO_CREDENTIALS:
+            return Refused(f"{service_name}: {error}: check {where}")
+        case Meaning.DENIED:
+            return Refused(f"{service_name}: the credentials do not permit what reading takes: {error}")
+        case Meaning.MISSING:
+            return Refused(f"{service_name}: check the name in --from, and {flags}-region: {error}")
+    fault = certificate_fault(error, f"{flags}-tls")
     return Refused(f"{service_name}: {fault}") if fault else Unreachable(f"{service_name}: {error}")
-
-
-def _where(service_name: str) -> str:
-    return f"--{service_name}-region, --{service_name}-profile and the variables and files of the AWS tools"
-
-
-def error_code(error: Exception) -> str:
-    """Return the code that AWS gave an error, without the name space that some services write before it."""
-    answer: Mapping[str, Any] = getattr(error, "response", None) or {}
-    return str(answer.get("Error", {}).get("Code", "")).rpartition(".")[2].rpartition("#")[2]

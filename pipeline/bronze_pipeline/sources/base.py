@@ -1,11 +1,11 @@
 """What all sources share.
 
-A source reads one bus. It is a module here with
+A source reads one bus. It is a package here with
 
 - a Python data source of Spark (`DataSource`), registered as `bronze.<bus>`, whose rows are
-  `schema.ARRIVED`. Its options are strings and stand in Spark's plans: they hold names of files with
-  secrets, never secrets;
-- a `Bus`, which tells the command line its flags (`flags.py`), makes those options of them, and counts the
+  `schema.ARRIVED`;
+- its options, in a subclass of `options.StreamOptions`;
+- a `Bus`, which tells the command line which of them are flags, makes the others of a URL, and counts the
   lag;
 - one line in `sources/__init__.py`.
 
@@ -18,14 +18,13 @@ Rules for the reader of a stream:
 - Records that should be there and are not are never passed over in silence: `DataLoss` by default, a row
   with `loss` set where the operator chose to go on. Such rows end in the quarantine table.
 - What will not pass by itself, such as a wrong password, is `Refused`; all else is `Unreachable`, and tried
-  again.
+  again. Both are in `bronze_buses.errors`.
 - The same offsets give the same rows again. A bus that cannot do that sets `Bus.repeats = False`; then the
   id of an event alone keeps it from being stored twice.
 """
 
 from __future__ import annotations
 
-import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -34,12 +33,13 @@ from typing import Any, ClassVar
 from urllib.parse import SplitResult
 
 import pyarrow as pa
+from bronze_cli.problems import Fault
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-from pyspark.sql.types import StructType
 
 from bronze_pipeline.decoding.schema import ARRIVED
+from bronze_pipeline.sources.options import OptionError, StreamOptions
 
 ROWS_IN_BATCH = 10_000
 BYTES_IN_BATCH = 8 << 20
@@ -47,13 +47,6 @@ BYTES_IN_BATCH = 8 << 20
 SPARK_SCHEMA = (
     "destination string, bus_partition string, bus_position string, value binary, loss string, receipt string"
 )
-
-DEFAULT_MAX_RECORDS = 500_000
-DEFAULT_PARTITIONS = 2
-
-
-class OptionError(ValueError):
-    """An option of a source cannot be used."""
 
 
 class DataLoss(RuntimeError):  # noqa: N818 - named for what it says
@@ -63,14 +56,6 @@ class DataLoss(RuntimeError):  # noqa: N818 - named for what it says
         super().__init__(
             f"{what}. To go on without them, and have this recorded, set onDataLoss to 'continue'."
         )
-
-
-class Unreachable(RuntimeError):  # noqa: N818 - named for what it says
-    """The bus cannot be used now; the text says why, and how to put it right if that is known."""
-
-
-class Refused(RuntimeError):  # noqa: N818 - named for what it says
-    """The bus does not let us in, and will not until someone changes something; the text says what."""
 
 
 class BusSource(DataSource):
@@ -95,24 +80,20 @@ class Bus(ABC):
     """Schemes of the URLs that mean it."""
     url_form: ClassVar[str]
     """What such a URL looks like, for messages."""
-    data_source: ClassVar[type[DataSource]]
+    data_source: ClassVar[type[BusSource]]
     """Its data source, if that is ours."""
+    options: ClassVar[type[StreamOptions]]
+    """All options of the source."""
+    access: ClassVar[type[Any]]
+    """Those of them that are flags of this bus alone: how it is reached."""
     subject: ClassVar[Sequence[str]]
     """Options that say what is read, not how it is reached; a checkpoint belongs to these."""
     repeats: ClassVar[bool] = True
     """Whether the same offsets give the same rows again."""
 
     @abstractmethod
-    def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        """Add its own flags, each beginning with its name."""
-
-    @abstractmethod
-    def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
-        """Make the data source's options; raise OptionError, naming the flag."""
-
-    def check(self, options: Mapping[str, str]) -> None:
-        """Raise OptionError if the options cannot be used."""
-        self.data_source(dict(options)).streamReader(StructType())
+    def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
+        """Return the options that a URL gives, by their names, or what is wrong with it."""
 
     def jars(self, options: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG002 - for a source that is not ours
         """Return what a session that this program starts has to load."""
@@ -154,66 +135,6 @@ class Bus(ABC):
     @abstractmethod
     def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:
         """Return how many records are between two offsets; None if the bus cannot say."""
-
-
-class SourceOptions:
-    """Options of a data source, read with complete messages."""
-
-    def __init__(self, source: str, given: Mapping[str, str]) -> None:
-        self._source = source
-        self._given = {name.lower(): value for name, value in given.items()}
-
-    def text(self, name: str, default: str | None = None) -> str | None:
-        return self._given.get(name.lower()) or default
-
-    def required(self, name: str) -> str:
-        value = self.text(name)
-        if value is None:
-            raise OptionError(f"{self._source}: the option '{name}' is required.")
-        return value
-
-    def choice(self, name: str, choices: Sequence[str]) -> str:
-        """Return one of the choices; the first is the default."""
-        value = self.text(name) or choices[0]
-        if value not in choices:
-            raise OptionError(
-                f"{self._source}: '{name}' is '{value}', but must be one of {', '.join(choices)}."
-            )
-        return value
-
-    def count(self, name: str, default: int) -> int:
-        """Return a whole number from 1 on."""
-        value = self.text(name, str(default)) or ""
-        if not value.isascii() or not value.isdigit() or int(value) < 1:
-            raise OptionError(f"{self._source}: '{name}' is '{value}', but must be a whole number from 1 on.")
-        return int(value)
-
-    @property
-    def max_records(self) -> int:
-        return self.count("maxRecordsPerBatch", DEFAULT_MAX_RECORDS)
-
-    @property
-    def partitions(self) -> int:
-        return self.count("partitions", DEFAULT_PARTITIONS)
-
-    @property
-    def goes_on_after_loss(self) -> bool:
-        return self.choice("onDataLoss", ("fail", "continue")) == "continue"
-
-    @property
-    def start(self) -> str:
-        """Where a new checkpoint begins: `earliest`, `latest`, or a position in the form of the bus."""
-        return self.text("start", "earliest") or ""
-
-
-def read_secret(option: str, path: str | None) -> str | None:
-    """Return what a file holds, without the end of its line."""
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text().rstrip("\r\n")
-    except OSError as error:
-        raise OptionError(f"{option}: {path} cannot be read: {error.strerror}.") from error
 
 
 def most(limit: ReadLimit) -> int | None:

@@ -53,7 +53,7 @@ class Notes:
         names = [file.base_name.removesuffix(NOTE) for file in found if file.base_name.endswith(NOTE)]
         odd = next((name for name in names if not (name.isascii() and name.isdigit())), None)
         if odd is not None:
-            raise ValueError(f"{LOG}/{odd}{NOTE} is no note of a commit.")
+            raise ValueError(f"{LOG}/{odd}{NOTE} is not a note of a commit.")
         return sorted(map(int, names))
 
     def has(self, number: int) -> bool:

@@ -32,6 +32,10 @@ class Lake:
         place = self.place.rstrip("/")
         return place if urlsplit(place).scheme else Path(place).absolute().as_uri()
 
+    @property
+    def is_local(self) -> bool:
+        return self.url.startswith("file://")
+
     def problem(self) -> str | None:
         """Say why nothing can be written to this place, as far as that shows before."""
         url = urlsplit(self.url)
@@ -40,8 +44,8 @@ class Lake:
         place = Path(unquote(url.path))
         nearest = next(each for each in (place, *place.parents) if os.path.lexists(each))
         if not nearest.is_dir():
-            return f"{nearest} is no folder."
-        return None if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} may not be written to."
+            return f"{nearest} is not a folder."
+        return None if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written to."
 
     def table_url(self, name: str) -> str:
         return f"{self.url}/{name}"

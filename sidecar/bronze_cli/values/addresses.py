@@ -31,10 +31,10 @@ class Url(Scalar):
             parts = urlsplit(text)
             host, _ = parts.hostname, parts.port
         except ValueError:
-            return [Fault("is no valid URL.", expected)]
+            return [Fault("is not a valid URL.", expected)]
         starts_right = text.startswith(tuple(f"{scheme}://" for scheme in self.schemes))
         if control_character(text) or " " in text or not starts_right or not host:
-            return [Fault("is no valid URL.", expected)]
+            return [Fault("is not a valid URL.", expected)]
         if "@" in parts.netloc and not self.credentials:
             return [Fault("holds credentials.", "Give them by their own options.")]
         return text
@@ -52,7 +52,7 @@ class ListenAddress(Scalar):
             path = text.removeprefix(UNIX)
             if not text.startswith(UNIX + "/") or "\0" in path:
                 return [
-                    Fault(f"'{shorten(text)}' is no unix socket.", "It is written unix:///absolute/path.")
+                    Fault(f"'{shorten(text)}' is not a unix socket.", "It is written unix:///absolute/path.")
                 ]
             if len(os.fsencode(path)) > UNIX_PATH_LIMIT:
                 return [
@@ -82,9 +82,7 @@ class SocketMode(Scalar):
 
     def read(self, text: str) -> int | list[Fault]:
         if not re.fullmatch(r"0?[0-7]{3}", text):
-            return [
-                Fault(f"'{shorten(text)}' are no access rights.", "They are three octal digits, such as 660.")
-            ]
+            return [Fault(f"'{shorten(text)}' is not a file mode.", "It is three octal digits, such as 660.")]
         return int(text, 8)
 
     def show(self, value: Any) -> str:
@@ -102,7 +100,7 @@ def host_port_fault(text: str, *, least_port: int = 1) -> Fault | None:
     # The text is not shown: with a user and password in it, it may be split at a comma of the password.
     if "@" in text:
         return Fault("holds credentials.", "Write host:port, and give credentials by their own options.")
-    return Fault("is no address.", "It is written host:port, with a port up to 65535.")
+    return Fault("is not an address.", "It is written host:port, with a port up to 65535.")
 
 
 class Host(Scalar):
@@ -114,7 +112,7 @@ class Host(Scalar):
         # An IPv6 address has more colons than the one before a port.
         if re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*:[0-9A-Fa-f.]*", text):
             return text
-        return [Fault("is no host.", "Write its name or IP address alone, without port or credentials.")]
+        return [Fault("is not a host.", "Write its name or IP address alone, without port or credentials.")]
 
 
 class Broker(Scalar):

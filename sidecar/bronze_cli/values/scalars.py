@@ -76,7 +76,7 @@ class Integer(Scalar):
                 if service
                 else ""
             )
-            return [Fault(f"'{shorten(text)}' is no number in its range.", bounds + hint)]
+            return [Fault(f"'{shorten(text)}' is not a number in its range.", bounds + hint)]
         number = int(text)
         return number if self.least <= number <= self.most else [Fault(f"{number} is out of range.", bounds)]
 
@@ -95,7 +95,7 @@ class Number(Scalar):
     def read(self, text: str) -> float | list[Fault]:
         bounds = f"It is a number from {self.least:g} to {self.most:g}."
         if not re.fullmatch(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?", text):
-            return [Fault(f"'{shorten(text)}' is no number in its range.", bounds)]
+            return [Fault(f"'{shorten(text)}' is not a number in its range.", bounds)]
         number = float(text)
         return (
             number if self.least <= number <= self.most else [Fault(f"{number:g} is out of range.", bounds)]
@@ -142,7 +142,7 @@ class Choice(Scalar):
         return (
             word
             if word in self.words
-            else [Fault(f"'{shorten(text)}' is none of the choices.", self._remedy(word))]
+            else [Fault(f"'{shorten(text)}' is not one of the choices.", self._remedy(word))]
         )
 
     def _remedy(self, word: str) -> str:
@@ -176,7 +176,7 @@ class InputFile(Scalar):
 def file_fault(text: str, *, shown: bool = True) -> Fault | None:
     """Say why a file cannot be read, or return None. What may be a secret by mistake is not shown."""
     if not text or "\0" in text:
-        return Fault("names no file.")
+        return Fault("does not name a file.")
     file = f"the file '{text}'" if shown else "the file"
     try:
         path = Path(text)
@@ -194,8 +194,9 @@ def file_fault(text: str, *, shown: bool = True) -> Fault | None:
 class ListOf(ValueType[tuple[Any, ...]]):
     """Several values: a YAML list, or text with commas."""
 
-    def __init__(self, item: Scalar) -> None:
+    def __init__(self, item: Scalar, *, may_be_empty: bool = False) -> None:
         self.item = item
+        self.may_be_empty = may_be_empty
         self.metavar = f"{item.metavar},…"
 
     def parse(self, raw: Raw) -> tuple[Any, ...] | list[Fault]:
@@ -213,7 +214,9 @@ class ListOf(ValueType[tuple[Any, ...]]):
                 faults.append(Fault(f"'{shorten(text)}' is given twice."))
             else:
                 values.append(value)
-        return faults or tuple(values) or [Fault("is empty.")]
+        if not values and not faults and not self.may_be_empty:
+            return [Fault("is empty.")]
+        return faults or tuple(values)
 
     def json_schema(self) -> dict[str, Any]:
         return one_or_more(self.item.json_schema())

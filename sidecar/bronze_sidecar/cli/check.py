@@ -19,7 +19,7 @@ from bronze_cli.values import InputFile, Switch
 from bronze_sidecar.configuration.config import OPTIONS as SIDECAR_OPTIONS
 from bronze_sidecar.configuration.config import Config, configure
 from bronze_sidecar.envelope.event import Event
-from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
+from bronze_sidecar.envelope.payloads import PAYLOADS
 from bronze_sidecar.envelope.wire import timestamp_field
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping.mapper import Mapper, StreamContext
@@ -31,21 +31,6 @@ DESCRIPTION = """
 Validates the options, from wherever they are given, and shows where every kind of event would go:
 destination, key and headers on each back end. It connects to nothing. All options of `run` are taken as well.
 """
-
-SAMPLE_DATA_TYPES = {
-    "trade": "trade",
-    "bookChange": "book_change",
-    "bookSnapshot": "book_snapshot",
-    "groupedBookSnapshot": "book_snapshot",
-    "quote": "quote",
-    "derivativeTicker": "derivative_ticker",
-    "liquidation": "liquidation",
-    "optionSummary": "option_summary",
-    "bookTicker": "book_ticker",
-    "tradeBar": "trade_bar",
-    "error": "error",
-    "disconnect": "disconnect",
-}
 
 
 @dataclass(frozen=True)
@@ -94,7 +79,7 @@ def _events_of(path: str) -> list[Event]:
         except Rejected as error:
             raise ConfigError([Problem("--event", f"{path}:{position + 1}: {error}")]) from error
     if not events:
-        raise ConfigError([Problem("--event", f"'{path}' holds no message.")])
+        raise ConfigError([Problem("--event", f"'{path}' contains no messages.")])
     return events
 
 
@@ -103,21 +88,21 @@ def sample_events() -> list[Event]:
     return [
         Event(
             envelope=b"",
-            id=f"sample:{position}" + (".0" if case == "bookChange" else ""),
-            payload_case=case,
+            id=f"sample:{position}" + (".0" if case.name == "bookChange" else ""),
+            payload_case=case.name,
             exchange="deribit",
             symbol="BTC-PERPETUAL",
-            data_type=SAMPLE_DATA_TYPES[case],
+            data_type=case.data_types[0],
             source="sample",
             origin="replay",
-            meta={"data_type": SAMPLE_DATA_TYPES[case], "request_id": "sample-request"},
+            meta={"data_type": case.data_types[0], "request_id": "sample-request"},
         )
-        for position, case in enumerate(PAYLOAD_CASES)
+        for position, case in enumerate(PAYLOADS)
     ]
 
 
 def report(config: Config, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return, for every back end and event, what would become of it."""
+    """Return, forevery back end and event, what would become of it."""
     return [
         _row(backend, route, event)
         for backend in config.backends

@@ -193,7 +193,7 @@ async def read_ahead(lines: Lines) -> AsyncGenerator[list[bytes], None]:
         else:
             hand_over(None)
 
-    # A daemon: it may wait for a pipe for ever, and must not hold up the exit.
+    # A daemon: it may wait for a pipe forever, and must not hold up the exit.
     threading.Thread(target=read, name="input", daemon=True).start()
     try:
         while (item := await arrived.get()) is not None:

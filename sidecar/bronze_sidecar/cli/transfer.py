@@ -236,7 +236,7 @@ class Transfer:
         except Broken as error:
             self._error = str(error)
         if not self._error and self._position < 0:
-            self._progress.note(f"bronze-sidecar: {self._lines.name} holds no messages.")
+            self._progress.note(f"bronze-sidecar: {self._lines.name} contains no messages.")
         await _flush(publisher)
 
     async def _messages(self) -> AsyncGenerator[tuple[int, bytes], None]:

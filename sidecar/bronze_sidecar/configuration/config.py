@@ -76,7 +76,7 @@ class Config:
     )
     retry_limit: int = option(
         Integer(0, 1_000_000),
-        "How often a write is tried again before its events fail; 0 means for ever.",
+        "How often a write is tried again before its events fail; 0 means forever.",
         default=0,
     )
     retry_backoff_ms: int = option(Integer(1, 60_000), "Longest wait before the first retry.", default=100)
@@ -162,9 +162,9 @@ def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
         yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
     if (config.tls_cert_file is None) != (config.tls_key_file is None):
         given, absent = ("cert", "key") if config.tls_cert_file else ("key", "cert")
-        yield f"tls_{given}_file", Fault("is of no use alone.", f"Add --tls-{absent}-file.")
+        yield f"tls_{given}_file", Fault("has no effect alone.", f"Add --tls-{absent}-file.")
     if config.tls_client_ca_file and not config.tls_cert_file:
-        yield "tls_client_ca_file", Fault("is of no use alone.", "Add --tls-cert-file and --tls-key-file.")
+        yield "tls_client_ca_file", Fault("has no effect alone.", "Add --tls-cert-file and --tls-key-file.")
     for address in config.listen:
         if not is_loopback(address) and not config.tls_cert_file and not config.insecure:
             yield (

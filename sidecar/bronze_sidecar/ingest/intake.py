@@ -259,7 +259,7 @@ class Intake:
 def _fault(event: NormalizedEvent | None) -> str:
     """Say why an envelope is refused."""
     if event is None:
-        return "the bytes are no NormalizedEvent"
+        return "the bytes are not a NormalizedEvent"
     if event.WhichOneof("payload") is None:
         return "the envelope has no payload that this version knows"
     return "the envelope has no exchange"

@@ -92,7 +92,7 @@ class SidecarService:
         try:
             message = PublishBatchRequest.FromString(request)
         except DecodeError as error:
-            raise invalid("the request is no PublishBatchRequest") from error
+            raise invalid("the request is not a PublishBatchRequest") from error
         intake = self._intake(message.context)
         contents = contents_of(message.batch)
         if not all(lane.has_room for lane in self._lanes):
@@ -262,7 +262,7 @@ def parse(request: bytes) -> PublishRequest:
     try:
         return PublishRequest.FromString(request)
     except DecodeError as error:
-        raise invalid("the request is no PublishRequest") from error
+        raise invalid("the request is not a PublishRequest") from error
 
 
 def contents_of(batch: Batch) -> Contents:

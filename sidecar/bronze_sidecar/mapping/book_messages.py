@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from bronze_sidecar.envelope.event import EVENT_ID_HEADS, Event, Facts
+from bronze_sidecar.envelope.payloads import FIELD_NUMBERS
 from bronze_sidecar.envelope.wire import Heads, delimited, heads, string_field, varint_field
 from bronze_sidecar.mapping.decimals import is_zero
 from bronze_sidecar.mapping.message import (
@@ -23,9 +24,9 @@ from bronze_sidecar.mapping.message import (
     number_field,
 )
 
-_BOOK_CHANGE = heads(101)
-_BOOK_SNAPSHOT = heads(102)
-_GROUPED_BOOK_SNAPSHOT = heads(108)
+_BOOK_CHANGE = heads(FIELD_NUMBERS["bookChange"])
+_BOOK_SNAPSHOT = heads(FIELD_NUMBERS["bookSnapshot"])
+_GROUPED_BOOK_SNAPSHOT = heads(FIELD_NUMBERS["groupedBookSnapshot"])
 
 _F1, _F2, _F3, _F4 = (heads(number) for number in range(1, 5))
 

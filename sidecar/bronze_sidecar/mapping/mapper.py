@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from bronze_sidecar.envelope.event import EVENT_ID_HEADS, META, Event, Facts
-from bronze_sidecar.envelope.payloads import ORIGINS
+from bronze_sidecar.envelope.payloads import META_OF_SIDECAR, ORIGINS
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, varint_field
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping.book_messages import BookChange
@@ -18,12 +18,6 @@ from bronze_sidecar.mapping.messages import AnyMessage
 from bronze_sidecar.mapping.rejections import explain
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-_FACTS = ("data_type", "data_name", "is_snapshot", "symbols", "request_id", "session_id", "event_id")
-_EXACT_TEXTS = ("depth", "interval", "grouping", "sequence", "trades")
-_EXACT_COUNTS = ("subSequentErrorsCount", "subsequentErrors")
-_OWN_META = frozenset((*_FACTS, *_EXACT_TEXTS, *_EXACT_COUNTS))
-"""The keys of meta that the mapping itself may write."""
 
 _SOURCE = heads(1)
 _EXCHANGE = heads(2)
@@ -73,7 +67,7 @@ class StreamContext:
             _check_text(value, "meta")
             if not key:
                 raise Rejected("must not have an empty key", field="meta")
-            if key in _OWN_META:
+            if key in META_OF_SIDECAR:
                 raise Rejected(f"must not have the key '{key}': the sidecar writes it", field="meta")
 
 

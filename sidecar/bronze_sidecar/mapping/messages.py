@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from bronze_sidecar.envelope.payloads import FIELD_NUMBERS
 from bronze_sidecar.envelope.wire import delimited, heads, string_field, varint_field
 from bronze_sidecar.mapping.book_messages import BookChange, BookSnapshot, GroupedBookSnapshot
 from bronze_sidecar.mapping.message import (
@@ -27,15 +28,15 @@ from bronze_sidecar.mapping.message import (
     number_field,
 )
 
-_TRADE = heads(100)
-_QUOTE = heads(103)
-_DERIVATIVE_TICKER = heads(104)
-_LIQUIDATION = heads(105)
-_OPTION_SUMMARY = heads(106)
-_BOOK_TICKER = heads(107)
-_TRADE_BAR = heads(109)
-_ERROR = heads(150)
-_DISCONNECT = heads(151)
+_TRADE = heads(FIELD_NUMBERS["trade"])
+_QUOTE = heads(FIELD_NUMBERS["quote"])
+_DERIVATIVE_TICKER = heads(FIELD_NUMBERS["derivativeTicker"])
+_LIQUIDATION = heads(FIELD_NUMBERS["liquidation"])
+_OPTION_SUMMARY = heads(FIELD_NUMBERS["optionSummary"])
+_BOOK_TICKER = heads(FIELD_NUMBERS["bookTicker"])
+_TRADE_BAR = heads(FIELD_NUMBERS["tradeBar"])
+_ERROR = heads(FIELD_NUMBERS["error"])
+_DISCONNECT = heads(FIELD_NUMBERS["disconnect"])
 
 _F1, _F2, _F3, _F4, _F5, _F6, _F7, _F8 = (heads(number) for number in range(1, 9))
 _END_TS = heads(11)

@@ -112,7 +112,7 @@ def _legality_faults(template: Template) -> list[Fault]:
     # A letter stands for each value: values are escaped, so only the template's own text can offend.
     what = target.text_fault("x".join(template.literals))
     if what:
-        return [Fault(f"'{shorten(template.text)}' is no {target.noun}: {what}.")]
+        return [Fault(f"'{shorten(template.text)}' is not a valid {target.noun}: {what}.")]
     if not target.escape_character:
         return []
     if target.name_of("{".join(template.literals)).count("{") != len(template.placeholders):

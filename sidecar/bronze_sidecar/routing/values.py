@@ -44,7 +44,7 @@ class Cases(ValueType[frozenset[str]]):
 
 
 def unknown_case(name: str) -> Fault:
-    return Fault(f"'{shorten(name)}' is no payload case.", did_you_mean(name, PAYLOAD_CASES))
+    return Fault(f"'{shorten(name)}' is not a payload case.", did_you_mean(name, PAYLOAD_CASES))
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from bronze_buses.errors import BusError, Refused
+from bronze_cli.options import option, options_of
 from bronze_cli.problems import Fault
+from bronze_cli.values import Integer, Text
 
-from bronze_sidecar.errors import DeliveryError
+from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 from bronze_sidecar.routing.rules import Record, Rules
+from bronze_sidecar.routing.values import Cases
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -48,17 +53,40 @@ class Sink(Protocol):
         """
 
 
+def batch_size(default: int) -> Any:
+    """Declare how much is written at once."""
+    return option(Integer(1, 100_000), "Most records written at once.", default=default)
+
+
+def batch_delay(default: int) -> Any:
+    """Declare how long a batch waits for company."""
+    return option(Integer(0, 60_000), "How long a batch waits for more records.", default=default)
+
+
+def meta_prefix(default: str) -> Any:
+    """Declare the prefix of headers that meta entries become."""
+    return option(
+        Text(may_be_empty=True),
+        "Adds each meta entry as a header under this prefix; none if empty.",
+        default=default,
+    )
+
+
+@dataclass(frozen=True)
 class Backend(ABC):
     """The options of one back end, complete and checked one by one.
 
-    A back end is one module here and one line in `bronze_sidecar.sinks`.
+    A back end is a package beside this module, with its options in `options.py`, and one line in
+    `bronze_sidecar.sinks`.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
 
-    max_batch_size: int
-    max_batch_delay_ms: int
+    _: KW_ONLY
+    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
+    max_batch_size: int = batch_size(1024)
+    max_batch_delay_ms: int = batch_delay(2)
 
     @abstractmethod
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
@@ -77,7 +105,7 @@ def both_or_neither(backend: Backend, first: str, second: str) -> Iterator[tuple
     """Two options that mean nothing without each other."""
     for given, absent in ((first, second), (second, first)):
         if getattr(backend, given) is not None and getattr(backend, absent) is None:
-            yield given, Fault("is of no use alone.", f"Add {flag(backend, absent)}.")
+            yield given, Fault("has no effect alone.", f"Add {flag(backend, absent)}.")
 
 
 def needs_switch(backend: Backend, switch: str, *names: str) -> Iterator[tuple[str, Fault]]:
@@ -102,5 +130,19 @@ def meta_prefix_faults(
             )
 
 
-def flag(backend: Backend, name: str) -> str:
-    return f"--{backend.name}-{name.rstrip('_').replace('_', '-')}"
+def tls_faults(backend: Backend, *, encrypted: bool) -> Iterator[tuple[str, Fault]]:
+    """Certificates without TLS, or one file without the other."""
+    if not encrypted:
+        yield from needs_switch(backend, "tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
+    yield from both_or_neither(backend, "tls_cert_file", "tls_key_file")
+
+
+def flag(backend: Backend, attribute: str) -> str:
+    """Return the flag of an option."""
+    found = next(each for each in options_of(type(backend), backend.name) if each.attribute == attribute)
+    return found.flag
+
+
+def delivery_error(error: BusError) -> DeliveryError:
+    """Say what it means for a lane that a bus cannot be opened."""
+    return Permanent(str(error)) if isinstance(error, Refused) else Transient(str(error))

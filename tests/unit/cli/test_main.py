@@ -52,7 +52,7 @@ def test_two_problems_of_different_back_ends_are_listed_and_end_with_status_2():
     assert result.stdout == b""
     assert result.stderr.decode().splitlines() == [
         "bronze-sidecar: 2 problems in the configuration",
-        "  --kafka-topic-routing: 'bookchnge' is no payload case. Did you mean 'bookChange'?",
+        "  --kafka-topic-routing: 'bookchnge' is not a payload case. Did you mean 'bookChange'?",
         (
             "  --nats-subject: NATS is half configured: its servers are missing."
             " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file)."
@@ -238,7 +238,9 @@ def test_schema_takes_no_options(refused):
 
 def test_the_environment_is_read(refused, monkeypatch):
     monkeypatch.setenv("SIDECAR_LOG_LEVEL", "loud")
-    assert refused("check").splitlines()[1].startswith("  SIDECAR_LOG_LEVEL: 'loud' is none of the choices.")
+    assert (
+        refused("check").splitlines()[1].startswith("  SIDECAR_LOG_LEVEL: 'loud' is not one of the choices.")
+    )
 
 
 # check --event
@@ -262,7 +264,7 @@ def test_an_event_file_must_be_named(rest, problem):
 
 
 def test_an_event_file_given_as_nothing_must_be_named(problem):
-    assert problem("check", "--event=") == "--event: names no file."
+    assert problem("check", "--event=") == "--event: does not name a file."
 
 
 def test_an_event_file_must_exist(problem):
@@ -288,7 +290,7 @@ def test_an_event_file_that_fails_while_it_is_read_is_refused(problem, tmp_path,
 def test_an_event_file_must_hold_a_message(content, problem, tmp_path):
     path = tmp_path / "event"
     path.write_bytes(content)
-    assert problem("check", f"--event={path}") == f"--event: '{path}' holds no message."
+    assert problem("check", f"--event={path}") == f"--event: '{path}' contains no messages."
 
 
 def test_a_message_that_cannot_be_mapped_is_reported_with_its_line(problem, tmp_path):
@@ -320,7 +322,7 @@ def test_an_event_file_given_twice_is_refused(problem):
 
 def test_standard_input_may_hold_no_message(problem, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    assert problem("check", "--event=-") == "--event: '-' holds no message."
+    assert problem("check", "--event=-") == "--event: '-' contains no messages."
 
 
 # run

@@ -136,11 +136,11 @@ def test_variables_that_kubernetes_sets_for_a_service_are_left_alone(variable):
 
 
 def test_a_switch_needs_no_value():
-    assert backend_of(*KAFKA, "--kafka-ssl").ssl is True
+    assert backend_of(*KAFKA, "--kafka-ssl").tls is True
 
 
 def test_a_switch_takes_a_truth_value_behind_it():
-    assert backend_of("--kafka-ssl", "off", *KAFKA).ssl is False
+    assert backend_of("--kafka-ssl", "off", *KAFKA).tls is False
 
 
 def test_a_switch_takes_nothing_else_behind_it():
@@ -167,7 +167,7 @@ def test_listen_may_be_given_several_times():
 
 @pytest.mark.parametrize("word", ["true", "True", "YES", "on", "1"])
 def test_these_words_mean_true(word):
-    assert with_minimum(f"--kafka-ssl={word}").ssl is True
+    assert with_minimum(f"--kafka-ssl={word}").tls is True
 
 
 @pytest.mark.parametrize("word", ["false", "False", "NO", "off", "0"])

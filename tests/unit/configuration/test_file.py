@@ -17,9 +17,9 @@ def file(tmp_path):
 
 def test_a_wrong_value_is_reported_with_its_line_and_key(file):
     assert file.problems("# options\nlog_level: loud\n\nkafka:\n  brokers: a:1\n  topic: a b\n") == [
-        "sidecar.yaml:2: log_level: 'loud' is none of the choices. Valid are debug, info, warning, error.",
+        "sidecar.yaml:2: log_level: 'loud' is not one of the choices. Valid are debug, info, warning, error.",
         (
-            "sidecar.yaml:6: kafka.topic: 'a b' is no Kafka topic: it contains ' ';"
+            "sidecar.yaml:6: kafka.topic: 'a b' is not a valid Kafka topic: it contains ' ';"
             " allowed are letters, digits, '.', '_' and '-'."
         ),
     ]
@@ -214,12 +214,12 @@ def test_a_mapping_that_holds_itself_is_refused(file):
     assert file.problems("&a\nkafka: *a\n") == [
         (
             "sidecar.yaml:2: kafka.kafka: no such option."
-            " Valid are brokers, topic, topic_routing, topic_template, key_template, include_payloads,"
-            " static_headers, meta_headers_prefix, client_id, ssl, ssl_ca_file, ssl_cert_file,"
-            " ssl_key_file, sasl_mechanism, sasl_username, sasl_password, sasl_password_file,"
-            " compression, acks, idempotent, schema_registry_url, schema_registry_auth_username,"
-            " schema_registry_auth_password, schema_registry_auth_password_file,"
-            " max_batch_size, max_batch_delay_ms."
+            " Valid are brokers, topic, topic_routing, topic_template, key_template,"
+            " static_headers, meta_headers_prefix, client_id, ssl, sasl_mechanism, sasl_username,"
+            " sasl_password, sasl_password_file, compression, acks, idempotent, schema_registry_url,"
+            " schema_registry_auth_username, schema_registry_auth_password,"
+            " schema_registry_auth_password_file, max_batch_size, max_batch_delay_ms,"
+            " ssl_ca_file, ssl_cert_file, ssl_key_file, include_payloads."
         )
     ]
 

@@ -30,8 +30,8 @@ def test_all_problems_are_reported_together():
     ) == [
         "--log-levl: no such option. Did you mean --log-level?",
         "SIDECAR_KAFKA_TOPICS: no such option. Did you mean SIDECAR_KAFKA_TOPIC?",
-        "SIDECAR_GRACE_SECONDS: 'soon' is no number in its range. It is a number from 0 to 3600.",
-        "--kafka-topic-routing: 'bookchnge' is no payload case. Did you mean 'bookChange'?",
+        "SIDECAR_GRACE_SECONDS: 'soon' is not a number in its range. It is a number from 0 to 3600.",
+        "--kafka-topic-routing: 'bookchnge' is not a payload case. Did you mean 'bookChange'?",
         (
             "--nats-subject: NATS is half configured: its servers are missing."
             " Add --nats-servers (SIDECAR_NATS_SERVERS, or nats.servers in the file)."
@@ -41,9 +41,9 @@ def test_all_problems_are_reported_together():
 
 def test_every_wrong_entry_of_one_option_is_reported():
     assert problems_with_minimum("--kafka-include-payloads=trad,quot,trade,zzz") == [
-        "--kafka-include-payloads: 'trad' is no payload case. Did you mean 'trade'?",
-        "--kafka-include-payloads: 'quot' is no payload case. Did you mean 'quote'?",
-        f"--kafka-include-payloads: 'zzz' is no payload case. Valid are {CASES}.",
+        "--kafka-include-payloads: 'trad' is not a payload case. Did you mean 'trade'?",
+        "--kafka-include-payloads: 'quot' is not a payload case. Did you mean 'quote'?",
+        f"--kafka-include-payloads: 'zzz' is not a payload case. Valid are {CASES}.",
     ]
 
 
@@ -138,7 +138,7 @@ def test_an_unknown_variable_is_named_with_the_nearest():
 def test_a_redis_port_that_kubernetes_set_is_explained():
     assert problems_of(*REDIS, environ={"SIDECAR_REDIS_PORT": "tcp://10.0.0.1:6379"}) == [
         (
-            "SIDECAR_REDIS_PORT: 'tcp://10.0.0.1:6379' is no number in its range."
+            "SIDECAR_REDIS_PORT: 'tcp://10.0.0.1:6379' is not a number in its range."
             " It is a whole number from 1 to 65535."
             " Kubernetes sets such a variable for a Service; set enableServiceLinks: false."
         )
@@ -306,7 +306,7 @@ def test_an_empty_template_is_refused(text):
 def test_a_bad_template_in_routing_names_its_case():
     assert problems_with_minimum("--kafka-topic-routing=trade:a b,quote:") == [
         (
-            "--kafka-topic-routing: for 'trade', 'a b' is no Kafka topic: it contains ' ';"
+            "--kafka-topic-routing: for 'trade', 'a b' is not a valid Kafka topic: it contains ' ';"
             " allowed are letters, digits, '.', '_' and '-'."
         ),
         "--kafka-topic-routing: for 'quote', the template is empty. Give a Kafka topic.",
@@ -373,14 +373,14 @@ def test_a_template_that_can_give_a_topic_of_kafka_is_refused():
 def test_an_illegal_kafka_topic_is_refused(topic, reason):
     shown = topic.replace("\x01", "\ufffd")
     assert problems_with_minimum(f"--kafka-topic={topic}") == [
-        f"--kafka-topic: '{shown}' is no Kafka topic: {reason}."
+        f"--kafka-topic: '{shown}' is not a valid Kafka topic: {reason}."
     ]
 
 
 def test_a_kafka_topic_has_at_most_249_characters():
     assert problems_with_minimum(f"--kafka-topic={'x' * 249}") == []
     assert problems_with_minimum(f"--kafka-topic={'x' * 250}") == [
-        f"--kafka-topic: '{'x' * 57}…' is no Kafka topic: it has more than 249 characters."
+        f"--kafka-topic: '{'x' * 57}…' is not a valid Kafka topic: it has more than 249 characters."
     ]
 
 
@@ -400,19 +400,19 @@ def test_a_kafka_topic_has_at_most_249_characters():
 )
 def test_an_illegal_nats_subject_is_refused(subject, reason):
     (problem,) = problems_with_minimum(f"--nats-subject={subject}")
-    assert problem.endswith(f"is no NATS subject: {reason}.")
+    assert problem.endswith(f"is not a valid NATS subject: {reason}.")
 
 
 def test_a_nats_subject_has_at_most_255_characters():
     assert problems_with_minimum(f"--nats-subject={'x' * 255}") == []
     (problem,) = problems_with_minimum(f"--nats-subject={'x' * 256}")
-    assert problem.endswith("is no NATS subject: it has more than 255 characters.")
+    assert problem.endswith("is not a valid NATS subject: it has more than 255 characters.")
 
 
 @pytest.mark.parametrize("character", [" ", ".", "*", ">", "/", "\\"])
 def test_an_illegal_jetstream_stream_is_refused(character):
     assert problems_with_minimum(f"--nats-stream=a{character}b") == [
-        f"--nats-stream: is no stream name: it contains '{character}'."
+        f"--nats-stream: is not a stream name: it contains '{character}'."
     ]
 
 
@@ -420,7 +420,7 @@ def test_an_illegal_jetstream_stream_is_refused(character):
 def test_an_illegal_kinesis_stream_is_refused(character):
     assert problems_with_minimum(f"--kinesis-stream=a{character}") == [
         (
-            f"--kinesis-stream: 'a{character}' is no Kinesis stream name: it contains '{character}';"
+            f"--kinesis-stream: 'a{character}' is not a valid Kinesis stream name: it contains '{character}';"
             " allowed are letters, digits, '_', '.' and '-'."
         )
     ]
@@ -429,7 +429,7 @@ def test_an_illegal_kinesis_stream_is_refused(character):
 def test_a_kinesis_stream_has_at_most_128_characters():
     assert problems_with_minimum(f"--kinesis-stream={'x' * 128}") == []
     (problem,) = problems_with_minimum(f"--kinesis-stream={'x' * 129}")
-    assert problem.endswith("is no Kinesis stream name: it has more than 128 characters.")
+    assert problem.endswith("is not a valid Kinesis stream name: it has more than 128 characters.")
 
 
 @pytest.mark.parametrize(
@@ -443,10 +443,10 @@ def test_a_kinesis_stream_has_at_most_128_characters():
 def test_a_key_has_a_limit_and_no_control_characters(flag, noun, limit):
     assert problems_with_minimum(f"{flag}={'x' * limit}") == []
     assert problems_with_minimum(f"{flag}={'x' * (limit + 1)}") == [
-        f"{flag}: '{'x' * 57}…' is no {noun}: it has more than {limit} characters."
+        f"{flag}: '{'x' * 57}…' is not a valid {noun}: it has more than {limit} characters."
     ]
     assert problems_with_minimum(f"{flag}=a\x7f") == [
-        f"{flag}: 'a\ufffd' is no {noun}: it contains the control character U+007F."
+        f"{flag}: 'a\ufffd' is not a valid {noun}: it contains the control character U+007F."
     ]
 
 
@@ -468,7 +468,7 @@ def test_a_key_has_a_limit_and_no_control_characters(flag, noun, limit):
 def test_what_is_no_queue_url_is_refused(url):
     assert problems_with_minimum(f"--sqs-queue-url={url}") == [
         (
-            f"--sqs-queue-url: '{url}' is no SQS queue URL: it is no queue URL"
+            f"--sqs-queue-url: '{url}' is not a valid SQS queue URL: it is not a queue URL"
             " such as https://sqs.eu-central-1.amazonaws.com/123456789012/name."
         )
     ]
@@ -477,7 +477,7 @@ def test_what_is_no_queue_url_is_refused(url):
 @pytest.mark.parametrize("url", ["https://h:x/1/q", "https://[::1/1/q", "https://h:99999/1/q"])
 def test_a_queue_url_with_a_broken_host_is_refused(url):
     assert problems_with_minimum(f"--sqs-queue-url={url}") == [
-        f"--sqs-queue-url: '{url}' is no SQS queue URL: it is no valid URL."
+        f"--sqs-queue-url: '{url}' is not a valid SQS queue URL: it is not a valid URL."
     ]
 
 
@@ -485,7 +485,7 @@ def test_a_queue_url_with_a_broken_host_is_refused(url):
 def test_a_queue_url_without_a_queue_name_is_refused(url):
     assert problems_with_minimum(f"--sqs-queue-url={url}") == [
         (
-            f"--sqs-queue-url: '{url}' is no SQS queue URL: its last part is no queue name"
+            f"--sqs-queue-url: '{url}' is not a valid SQS queue URL: its last part is not a queue name"
             " of letters, digits, '-' and '_' (and '.fifo' at its end)."
         )
     ]
@@ -494,14 +494,17 @@ def test_a_queue_url_without_a_queue_name_is_refused(url):
 @pytest.mark.parametrize("url", ["https://h/q", "https://h//q", "https://h", "https://h/a+b/q"])
 def test_a_queue_url_without_an_account_is_refused(url):
     assert problems_with_minimum(f"--sqs-queue-url={url}") == [
-        f"--sqs-queue-url: '{url}' is no SQS queue URL: its path has no account before the queue's name."
+        (
+            f"--sqs-queue-url: '{url}' is not a valid SQS queue URL: its path has no account before"
+            " the queue's name."
+        )
     ]
 
 
 def test_a_queue_name_has_at_most_80_characters():
     assert problems_with_minimum(f"--sqs-queue-url={QUEUE}{'x' * 75}.fifo") == []
     (problem,) = problems_with_minimum(f"--sqs-queue-url={QUEUE}{'x' * 76}.fifo")
-    assert problem.endswith("is no SQS queue URL: the queue's name has more than 80 characters.")
+    assert problem.endswith("is not a valid SQS queue URL: the queue's name has more than 80 characters.")
 
 
 # Headers and attributes
@@ -594,7 +597,7 @@ def test_headers_of_nats_are_reserved(name):
 @pytest.mark.parametrize("name", ["a b", "ä", "a\x01"])
 def test_a_nats_header_name_is_printable_ascii(name):
     (problem,) = problems_with_minimum(f"--nats-static-headers={name}:x")
-    assert problem.endswith("is no header name: it has a space, a ':' or a character that is not ASCII.")
+    assert problem.endswith("is not a header name: it has a space, a ':' or a character that is not ASCII.")
 
 
 @pytest.mark.parametrize(
@@ -719,14 +722,14 @@ def flags_with(flag: str) -> list[str]:
 )
 def test_what_is_no_whole_number_is_refused(text):
     assert problems_with_minimum(f"--redis-db={text}") == [
-        f"--redis-db: '{text}' is no number in its range. It is a whole number from 0 to 2147483647."
+        f"--redis-db: '{text}' is not a number in its range. It is a whole number from 0 to 2147483647."
     ]
 
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1e3", ".5", "5.", "1,5"])
 def test_what_is_no_decimal_number_is_refused(text):
     assert problems_of(f"--grace-seconds={text}") == [
-        f"--grace-seconds: '{text}' is no number in its range. It is a number from 0 to 3600."
+        f"--grace-seconds: '{text}' is not a number in its range. It is a number from 0 to 3600."
     ]
 
 
@@ -743,13 +746,13 @@ def test_a_switch_is_true_or_false():
 
 def test_a_wrong_choice_is_refused_with_the_nearest():
     assert problems_with_minimum("--kafka-compression=gzipp") == [
-        "--kafka-compression: 'gzipp' is none of the choices. Did you mean 'gzip'?"
+        "--kafka-compression: 'gzipp' is not one of the choices. Did you mean 'gzip'?"
     ]
 
 
 def test_a_choice_that_is_near_to_none_lists_all():
     assert problems_with_minimum("--kafka-compression=brotli") == [
-        "--kafka-compression: 'brotli' is none of the choices. Valid are none, gzip, snappy, lz4, zstd."
+        "--kafka-compression: 'brotli' is not one of the choices. Valid are none, gzip, snappy, lz4, zstd."
     ]
 
 
@@ -758,14 +761,14 @@ def test_a_choice_that_is_near_to_none_lists_all():
 )
 def test_what_is_no_address_is_refused(address):
     assert problems_of(f"--admin-listen={address}") == [
-        "--admin-listen: is no address. It is written host:port, with a port up to 65535."
+        "--admin-listen: is not an address. It is written host:port, with a port up to 65535."
     ]
 
 
 def test_a_wrong_entry_of_a_list_is_counted():
     assert problems_with_minimum("--kafka-brokers=a:1,b,c:0") == [
-        "--kafka-brokers: entry 2 is no address. It is written host:port, with a port up to 65535.",
-        "--kafka-brokers: entry 3 is no address. It is written host:port, with a port up to 65535.",
+        "--kafka-brokers: entry 2 is not an address. It is written host:port, with a port up to 65535.",
+        "--kafka-brokers: entry 3 is not an address. It is written host:port, with a port up to 65535.",
     ]
 
 
@@ -788,7 +791,7 @@ def test_an_empty_allow_list_is_refused():
 @pytest.mark.parametrize("socket", ["unix:relative", "unix://relative/path", "unix:/x", "unix://"])
 def test_a_unix_socket_has_an_absolute_path(socket):
     assert problems_of(f"--listen={socket}") == [
-        f"--listen: '{socket}' is no unix socket. It is written unix:///absolute/path."
+        f"--listen: '{socket}' is not a unix socket. It is written unix:///absolute/path."
     ]
 
 
@@ -801,14 +804,14 @@ def test_a_unix_socket_has_at_most_107_bytes():
 
 def test_the_admin_address_is_no_unix_socket():
     assert problems_of("--admin-listen=unix:///x") == [
-        "--admin-listen: is no address. It is written host:port, with a port up to 65535."
+        "--admin-listen: is not an address. It is written host:port, with a port up to 65535."
     ]
 
 
 @pytest.mark.parametrize("host", ["", "a:6379", "a b", "redis://a", "é", "a/b"])
 def test_what_is_no_host_is_refused(host):
     assert problems_with_minimum(f"--redis-host={host}") == [
-        "--redis-host: is no host. Write its name or IP address alone, without port or credentials."
+        "--redis-host: is not a host. Write its name or IP address alone, without port or credentials."
     ]
 
 
@@ -817,7 +820,7 @@ def test_what_is_no_host_is_refused(host):
 )
 def test_what_is_no_url_is_refused(url):
     assert problems_with_minimum(f"--kafka-schema-registry-url={url}") == [
-        "--kafka-schema-registry-url: is no valid URL. It looks like http://host:port."
+        "--kafka-schema-registry-url: is not a valid URL. It looks like http://host:port."
     ]
 
 
@@ -826,13 +829,13 @@ def test_what_is_no_url_is_refused(url):
 )
 def test_what_is_no_nats_url_is_refused(server):
     assert problems_with_minimum(f"--nats-servers={server}") == [
-        "--nats-servers: is no valid URL. It looks like nats://host:4222 or tls://host:4222."
+        "--nats-servers: is not a valid URL. It looks like nats://host:4222 or tls://host:4222."
     ]
 
 
 def test_a_nats_url_needs_a_port():
     assert problems_with_minimum("--nats-servers=nats://a") == [
-        "--nats-servers: is no address. It is written host:port, with a port up to 65535."
+        "--nats-servers: is not an address. It is written host:port, with a port up to 65535."
     ]
 
 
@@ -840,7 +843,7 @@ def test_a_nats_url_needs_a_port():
 def test_what_is_no_region_is_refused(region):
     for flag in ("--kinesis-region", "--sqs-region"):
         assert problems_with_minimum(f"{flag}={region}") == [
-            f"{flag}: '{region}' is no region. It looks like eu-central-1."
+            f"{flag}: '{region}' is not a region. It looks like eu-central-1."
         ]
 
 
@@ -896,7 +899,7 @@ def test_a_file_that_is_not_readable_is_refused(flag, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", ["", "\0", "a\0b"])
 def test_these_are_no_names_of_files(path):
-    assert problems_with_minimum(f"--nats-creds-file={path}") == ["--nats-creds-file: names no file."]
+    assert problems_with_minimum(f"--nats-creds-file={path}") == ["--nats-creds-file: does not name a file."]
 
 
 def test_a_path_that_is_too_long_is_refused():
@@ -935,23 +938,23 @@ def test_a_secret_file_without_an_end_is_refused():
         (["--kafka-ssl-ca-file=FILE"], "--kafka-ssl-ca-file: has no effect. Add --kafka-ssl."),
         (
             ["--kafka-ssl", "--kafka-ssl-cert-file=FILE"],
-            "--kafka-ssl-cert-file: is of no use alone. Add --kafka-ssl-key-file.",
+            "--kafka-ssl-cert-file: has no effect alone. Add --kafka-ssl-key-file.",
         ),
         (
             ["--kafka-ssl", "--kafka-ssl-key-file=FILE"],
-            "--kafka-ssl-key-file: is of no use alone. Add --kafka-ssl-cert-file.",
+            "--kafka-ssl-key-file: has no effect alone. Add --kafka-ssl-cert-file.",
         ),
         (
             ["--kafka-sasl-mechanism=plain"],
-            "--kafka-sasl-mechanism: is of no use alone. Add --kafka-sasl-username.",
+            "--kafka-sasl-mechanism: has no effect alone. Add --kafka-sasl-username.",
         ),
         (
             ["--kafka-sasl-password=p"],
-            "--kafka-sasl-password: is of no use alone. Add --kafka-sasl-username.",
+            "--kafka-sasl-password: has no effect alone. Add --kafka-sasl-username.",
         ),
         (
             ["--kafka-sasl-username=u", "--kafka-sasl-password=p"],
-            "--kafka-sasl-username: is of no use alone. Add --kafka-sasl-mechanism.",
+            "--kafka-sasl-username: has no effect alone. Add --kafka-sasl-mechanism.",
         ),
         (
             ["--kafka-schema-registry-auth-username=u", "--kafka-schema-registry-auth-password=p"],
@@ -965,8 +968,8 @@ def test_a_secret_file_without_an_end_is_refused():
             ["--kafka-idempotent", "--kafka-acks=0"],
             "--kafka-idempotent: does not go with acks '0'. Set --kafka-acks to all.",
         ),
-        (["--nats-user=u"], "--nats-user: is of no use alone. Add --nats-pass."),
-        (["--nats-pass=p"], "--nats-pass: is of no use alone. Add --nats-user."),
+        (["--nats-user=u"], "--nats-user: has no effect alone. Add --nats-pass."),
+        (["--nats-pass=p"], "--nats-pass: has no effect alone. Add --nats-user."),
         (
             ["--nats-user=u", "--nats-pass=p", "--nats-token=t"],
             "--nats-token: does not go with --nats-user. Choose one way to log in.",
@@ -981,11 +984,11 @@ def test_a_secret_file_without_an_end_is_refused():
             "--nats-stream: has no effect without JetStream. Remove it, or --nats-jetstream=false.",
         ),
         (["--redis-url=redis://h"], "--redis-url: does not go with --redis-host. Choose one of them."),
-        (["--redis-username=u"], "--redis-username: is of no use alone. Add --redis-password."),
+        (["--redis-username=u"], "--redis-username: has no effect alone. Add --redis-password."),
         (["--redis-tls-ca-file=FILE"], "--redis-tls-ca-file: has no effect. Add --redis-tls."),
-        (["--kinesis-access-key=a"], "--kinesis-access-key: is of no use alone. Add --kinesis-secret-key."),
-        (["--sqs-secret-key=s"], "--sqs-secret-key: is of no use alone. Add --sqs-access-key."),
-        (["--sqs-session-token=t"], "--sqs-session-token: is of no use alone. Add --sqs-access-key."),
+        (["--kinesis-access-key=a"], "--kinesis-access-key: has no effect alone. Add --kinesis-secret-key."),
+        (["--sqs-secret-key=s"], "--sqs-secret-key: has no effect alone. Add --sqs-access-key."),
+        (["--sqs-session-token=t"], "--sqs-session-token: has no effect alone. Add --sqs-access-key."),
         (
             ["--sqs-message-group-template={{symbol}}"],
             "--sqs-message-group-template: has no effect: no queue is a FIFO queue. Remove it.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 import tempfile
 from collections.abc import Mapping
@@ -127,7 +128,7 @@ def loaded(
 
 
 def value_in(config: Config, group: str, key: str) -> Any:
-    value = getattr(config.backends[0] if group else config, key)
+    value = getattr(config.backends[0] if group else config, re.sub("^ssl", "tls", key))
     if isinstance(value, Mapping):
         return {name: entry.text if isinstance(entry, Template) else entry for name, entry in value.items()}
     return value.text if isinstance(value, Template) else value

@@ -194,7 +194,7 @@ async def test_bad_events_are_refused_singly_and_the_rest_goes_on(tmp_path: Path
         (13, rejected),
     ]
     reasons = [each.reason for each in outcome.failures]
-    assert reasons[0] == "the bytes are no NormalizedEvent"
+    assert reasons[0] == "the bytes are not a NormalizedEvent"
     assert reasons[1] == "the envelope has no payload that this version knows"
     assert "--max-event-bytes allows 4096" in reasons[2]
     assert script.stored == ["s:10", "s:14"]
@@ -372,7 +372,7 @@ async def test_a_single_batch_is_refused_while_a_lane_is_full(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("request_bytes", "reason"),
     [
-        (b"\xff\xff\xff", "no PublishRequest"),
+        (b"\xff\xff\xff", "not a PublishRequest"),
         (
             PublishRequest(batch=Batch(sequence=1, envelopes=[b"x"])).SerializeToString(),
             "must open the stream",

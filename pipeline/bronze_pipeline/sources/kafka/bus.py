@@ -3,8 +3,8 @@
 The connector is no part of PySpark. Give it to `spark-submit` by `--packages` with `PACKAGE`, or name a
 folder of its jars (the option `jars`).
 
-Options: `brokers`, `topics` (with commas) or `pattern` (a regular expression); `start` (`earliest`, `latest`
-or offsets as JSON, `{"topic": {"0": 42}}`), `maxRecordsPerBatch`, `partitions`, `onDataLoss`;
+Options: `brokers`, `topics` (with commas) or `topicPattern` (a regular expression); `start` (`earliest`,
+`latest` or offsets as JSON, `{"topic": {"0": 42}}`), `maxRecordsPerBatch`, `partitions`, `onDataLoss`;
 `propertiesFile`, `jars`.
 
 That file holds settings of Kafka's consumer (`security.protocol`, `sasl.jaas.config`,
@@ -14,31 +14,29 @@ so no plan or log shows a value; the file must be there on every worker, under t
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote
 
 import pyarrow as pa
 import pyspark
+from bronze_cli.options import option
+from bronze_cli.problems import Fault, shorten
+from bronze_cli.values import File, ListOf, Scalar, Text
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from bronze_pipeline.sources.base import Bus, OptionError, SourceOptions
-from bronze_pipeline.sources.flags import add_flags, given_options, with_port
+from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.sources.kafka.losses import losses, planned
+from bronze_pipeline.sources.options import OptionError, Start, StreamOptions, hosts, read_options
 
 NAME = "bronze.kafka"
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 DEFAULT_PORT = 9092
-FLAGS = {
-    "topic_pattern": ("REGEX", "topics by pattern, instead of names in the URL"),
-    "properties_file": ("FILE", "settings of Kafka's consumer: TLS, SASL and so on"),
-    "jars": ("FOLDER", f"jars of {PACKAGE}, where spark-submit does not bring it"),
-}
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 FILE_PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 # What the connector says, as Spark quotes it.
@@ -61,46 +59,88 @@ COLUMNS = (
 )
 
 
+class TopicName(Scalar):
+    """A topic's name."""
+
+    metavar = "TOPIC"
+
+    def read(self, text: str) -> str | list[Fault]:
+        return text if TOPIC.fullmatch(text) else [Fault(f"'{shorten(text)}' is not a topic's name.")]
+
+
+class OffsetStart(Start):
+    """Offsets, or an end of the topics."""
+
+    def is_position(self, text: str) -> bool:
+        try:
+            offsets = json.loads(text)
+        except ValueError:
+            return False
+        return isinstance(offsets, dict) and all(isinstance(each, dict) for each in offsets.values())
+
+    def choices(self) -> str:
+        return 'earliest, latest or offsets such as {"topic": {"0": 42}}'
+
+
+class JarFolder(Scalar):
+    """A folder that exists."""
+
+    metavar = "FOLDER"
+
+    def read(self, text: str) -> Path | list[Fault]:
+        return Path(text) if Path(text).is_dir() else [Fault(f"'{shorten(text)}' is not a folder.")]
+
+
+@dataclass(frozen=True)
+class KafkaAccess:
+    """How to reach the brokers, and more about what to read."""
+
+    topic_pattern: str | None = option(Text(), "Topics by a regular expression, instead of names in the URL.")
+    properties_file: Path | None = option(File(), "Settings of Kafka's consumer: TLS, SASL and so on.")
+    jars: Path | None = option(JarFolder(), f"Jars of {PACKAGE}, where spark-submit does not bring it.")
+
+
+@dataclass(frozen=True)
+class KafkaOptions(KafkaAccess, StreamOptions):
+    """Everything about topics and how to reach them."""
+
+    brokers: tuple[str, ...] = option(ListOf(Text()), "Brokers to ask first.", required=True)
+    topics: tuple[str, ...] | None = option(ListOf(TopicName()), "Topics to read.")
+    start: str = option(
+        OffsetStart(), "Where a new checkpoint begins: earliest, latest or a position.", default="earliest"
+    )
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        if (self.topics is None) == (self.topic_pattern is None):
+            yield "topics", Fault("name topics, or a pattern of them: one of the two.")
+        if self.properties_file and set(":}") & set(str(self.properties_file.absolute())):
+            yield "properties_file", Fault("must not have ':' or '}' in its path.")
+        if self.jars and (not jars_in(self.jars) or "," in str(self.jars.absolute())):
+            yield "jars", Fault("must be a folder with jars, without a comma in its path.")
+
+
 class KafkaBus(Bus):
     """Kafka on the command line."""
 
     name = "kafka"
     schemes = ("kafka",)
     url_form = "kafka://host:9092,host2:9092/topic,topic2"
-    subject = ("topics", "pattern")
+    options = KafkaOptions
+    access = KafkaAccess
+    subject = ("topics", "topicPattern")
 
-    def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        add_flags(parser, self.name, "Kafka", FLAGS)
-
-    def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
-        topics, pattern = unquote(url.path.strip("/")), flags.kafka_topic_pattern
+    def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
+        topics = unquote(url.path.strip("/"))
         if "@" in url.netloc:
-            raise OptionError("--from: holds credentials. Give --kafka-properties-file.")
+            return Fault("holds credentials.", "Give --kafka-properties-file.")
         if not url.netloc or url.query:
-            raise OptionError(f"--from: name the brokers and topics, as in {self.url_form}.")
-        if bool(topics) == (pattern is not None):
-            raise OptionError(
-                f"--from: name topics, as in {self.url_form}, or give --kafka-topic-pattern; one of the two."
-            )
-        brokers = ",".join(with_port(host, DEFAULT_PORT) for host in url.netloc.split(",") if host)
-        chosen = {"topics": topics} if topics else {"pattern": pattern}
-        more = given_options(flags, self.name, ("properties_file", "jars"))
-        return {"brokers": brokers, **chosen, **more}
-
-    def check(self, options: Mapping[str, str]) -> None:
-        connector_options(options)
-        self.jars(options)
+            return Fault("does not name the brokers and topics.", f"Write {self.url_form}.")
+        brokers = ",".join(hosts(url.netloc, DEFAULT_PORT))
+        return {"brokers": brokers, **({"topics": topics} if topics else {})}
 
     def jars(self, options: Mapping[str, str]) -> Sequence[Path]:
-        folder = SourceOptions(NAME, options).text("jars")
-        if folder is None:
-            return ()
-        jars = sorted(Path(folder).absolute().glob("*.jar"))
-        if not jars or "," in str(jars[0].parent):
-            raise OptionError(
-                f"{NAME}: 'jars' is '{folder}', but must be a folder with jars, without a comma in its path."
-            )
-        return jars
+        folder = read_options(KafkaOptions, NAME, options).jars
+        return jars_in(folder) if folder else ()
 
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         try:
@@ -128,7 +168,7 @@ class KafkaBus(Bus):
         return f"Kafka refuses us ({found['reason']}): check {what} in --kafka-properties-file."
 
     def watches(self, options: Mapping[str, str]) -> bool:
-        return SourceOptions(NAME, options).goes_on_after_loss
+        return read_options(KafkaOptions, NAME, options).goes_on_after_loss
 
     def losses(
         self, spark: SparkSession, checkpoint: str, batch: int, firsts: Mapping[tuple[str, str], int]
@@ -146,56 +186,32 @@ class KafkaBus(Bus):
 
 def connector_options(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options of Spark's connector; raise OptionError."""
-    options = SourceOptions(NAME, given)
-    topics, pattern = options.text("topics"), options.text("pattern")
-    if (topics is None) == (pattern is None):
-        raise OptionError(f"{NAME}: give 'topics' or 'pattern'.")
+    options = read_options(KafkaOptions, NAME, given)
+    topics = {"subscribe": ",".join(options.topics)} if options.topics else {}
     return {
-        "kafka.bootstrap.servers": options.required("brokers"),
-        **({"subscribe": _topics(topics)} if topics else {"subscribePattern": pattern or ""}),
-        "startingOffsets": _start(options.start),
-        "maxOffsetsPerTrigger": str(options.max_records),
+        "kafka.bootstrap.servers": ",".join(options.brokers),
+        **(topics or {"subscribePattern": options.topic_pattern or ""}),
+        "startingOffsets": options.start,
+        "maxOffsetsPerTrigger": str(options.max_records_per_batch),
         "minPartitions": str(options.partitions),
         "failOnDataLoss": str(not options.goes_on_after_loss).lower(),
-        **_references(options.text("propertiesFile")),
+        **_references(options.properties_file),
     }
 
 
-def _topics(text: str) -> str:
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    for name in names:
-        if not TOPIC.fullmatch(name):
-            raise OptionError(f"{NAME}: 'topics' has '{name}', which is no topic's name.")
-    return ",".join(names)
+def jars_in(folder: Path) -> Sequence[Path]:
+    return sorted(folder.absolute().glob("*.jar"))
 
 
-def _start(text: str) -> str:
-    if text in {"earliest", "latest"}:
-        return text
-    try:
-        offsets = json.loads(text)
-        valid = isinstance(offsets, dict) and all(isinstance(each, dict) for each in offsets.values())
-    except ValueError:
-        valid = False
-    if not valid:
-        raise OptionError(
-            f"{NAME}: 'start' is '{text}', but must be earliest, latest or offsets such as"
-            ' {"topic": {"0": 42}}.'
-        )
-    return text
-
-
-def _references(path: str | None) -> dict[str, str]:
+def _references(path: Path | None) -> dict[str, str]:
     """Return a setting for each property of a file, which names the file instead of the value."""
     if path is None:
         return {}
-    file = Path(path).absolute()
-    if set(":}") & set(str(file)):
-        raise OptionError(f"{NAME}: 'propertiesFile' must have no ':' and no '}}' in its path.")
+    file = path.absolute()
     try:
         lines = file.read_text().splitlines()
     except OSError as error:
-        raise OptionError(f"{NAME}: 'propertiesFile': {file} cannot be read: {error.strerror}.") from error
+        raise OptionError(f"--kafka-properties-file: {file} cannot be read: {error.strerror}.") from error
     names = _names(lines)
     references = {f"kafka.{name}": f"${{file:{file}:{name}}}" for name in names}
     providers = {"kafka.config.providers": "file", "kafka.config.providers.file.class": FILE_PROVIDER}

@@ -16,7 +16,6 @@ numbers.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,18 +23,19 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs
 
 import pyarrow as pa
+from bronze_cli.problems import Fault
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.sources.aws import ACCESS_FLAGS, Carried, service
-from bronze_pipeline.sources.base import Bus, BusSource, DataLoss, OptionError, check_stream, most
-from bronze_pipeline.sources.flags import add_flags, given_options
+from bronze_pipeline.sources.aws import AwsAccess, Carried, service
+from bronze_pipeline.sources.base import Bus, BusSource, DataLoss, check_stream, most
 from bronze_pipeline.sources.kinesis.stream import (
     BEGINNING,
     END,
     NAME,
     Found,
+    KinesisOptions,
     KinesisStream,
     Shard,
     ShardRange,
@@ -128,7 +128,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         gone = [
-            ShardRange(shard, position, lost=f"the shard {shard} of {self._stream.name} is no more")
+            ShardRange(shard, position, lost=f"the shard {shard} of {self._stream.name} is gone")
             for shard, position in start["shards"].items()
             if shard not in end["shards"] and position != END
         ]
@@ -175,17 +175,16 @@ class KinesisBus(Bus):
     schemes = ("kinesis",)
     url_form = "kinesis://stream?region=eu-central-1"
     data_source = KinesisSource
+    options = KinesisOptions
+    access = AwsAccess
     subject = ("stream",)
 
-    def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        add_flags(parser, self.name, "Kinesis", ACCESS_FLAGS)
-
-    def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
+    def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
         query = parse_qs(url.query)
         if not url.netloc or url.path.strip("/") or set(query) - {"region"} or "@" in url.netloc:
-            raise OptionError(f"--from: name the stream, as in {self.url_form}.")
+            return Fault("does not name the stream.", f"Write {self.url_form}.")
         region = {"region": query["region"][0]} if "region" in query else {}
-        return {"stream": url.netloc, **region, **given_options(flags, self.name, ACCESS_FLAGS)}
+        return {"stream": url.netloc, **region}
 
     def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:  # noqa: ARG002
         return None

@@ -9,10 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from bronze_cli.options import option
+from bronze_cli.values import Text
 from pyspark.sql.datasource import InputPartition
 
-from bronze_pipeline.sources.aws import AwsAccess, error_code, service
-from bronze_pipeline.sources.base import DataLoss, OptionError, SourceOptions, arrived, loss
+from bronze_pipeline.sources.aws import AwsAccess, service
+from bronze_pipeline.sources.base import DataLoss, arrived, loss
+from bronze_pipeline.sources.options import EARLIEST, LATEST, OptionError, Start, StreamOptions, read_options
 
 NAME = "bronze.kinesis"
 BEGINNING = ""
@@ -56,21 +59,40 @@ class Found:
     is_at_tip: bool = False
 
 
+class PositionStart(Start):
+    """A time, positions, or an end of the stream."""
+
+    def is_position(self, text: str) -> bool:
+        return start_positions(text) is not None
+
+    def choices(self) -> str:
+        return "earliest, latest, a time such as 2026-01-31T12:00:00Z, or <shard id>:<sequence number>"
+
+
+@dataclass(frozen=True)
+class KinesisOptions(AwsAccess, StreamOptions):
+    """Everything about a stream and how to reach it; it goes to the workers, so it holds plain values."""
+
+    stream: str = option(Text(), "The stream to read.", required=True)
+    start: str = option(
+        PositionStart(), "Where a new checkpoint begins: earliest, latest or a position.", default="earliest"
+    )
+
+
 class KinesisStream:
-    """A stream with its options; it goes to the workers, so it holds plain values."""
+    """A stream, for the driver and for workers."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        options = SourceOptions(NAME, given)
-        self.name = options.required("stream")
-        self.max_records = options.max_records
+        self.access = options = read_options(KinesisOptions, NAME, given)
+        self.name = options.stream
+        self.max_records = options.max_records_per_batch
         self.goes_on_after_loss = options.goes_on_after_loss
-        self.access = AwsAccess.of(options)
         self._start = options.start
-        self._positions = _start_positions(self._start)
+        self._positions = start_positions(options.start) or {"": BEGINNING}
 
     def first(self, shard: str) -> str:
         """Return where to begin in a shard without a checkpoint."""
-        if self._start == "latest":
+        if self._start == LATEST:
             return f"{TIME}{time.time_ns() // 1_000_000}"
         return self._positions.get(shard, self._positions[""])
 
@@ -190,9 +212,7 @@ class KinesisStream:
         try:
             answer = client.get_shard_iterator(StreamName=self.name, ShardId=shard, **where)
         except client.exceptions.InvalidArgumentException as error:
-            raise OptionError(
-                f"the position {position} is none of the shard {shard} of {self.name}: {error_code(error)}."
-            ) from error
+            raise OptionError(f"the shard {shard} of {self.name} has no position {position}.") from error
         return str(answer["ShardIterator"])
 
     def _batch(self, shard: str, records: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
@@ -209,9 +229,9 @@ class KinesisStream:
         return loss(self.name, shard, position, what)
 
 
-def _start_positions(start: str) -> dict[str, str]:
-    """Return where shards begin; that of '' holds for all without another one."""
-    if start in {"earliest", "latest"}:
+def start_positions(start: str) -> dict[str, str] | None:
+    """Return where shards begin; that of '' holds for all without another one. None if that is not said."""
+    if start in {EARLIEST, LATEST}:
         return {"": BEGINNING}
     pairs = [part.strip().rpartition(":") for part in start.split(",")]
     if all(
@@ -221,10 +241,5 @@ def _start_positions(start: str) -> dict[str, str]:
     try:
         moment = datetime.fromisoformat(start)
     except ValueError:
-        raise OptionError(
-            f"{NAME}: 'start' is '{start}', but must be earliest, latest, a time such as"
-            " 2026-01-31T12:00:00Z, or <shard id>:<sequence number>."
-        ) from None
-    if moment.tzinfo is None:
-        raise OptionError(f"{NAME}: 'start' is '{start}', which has no time zone. Add Z for UTC.")
-    return {"": f"{TIME}{round(moment.timestamp() * 1000)}"}
+        return None
+    return None if moment.tzinfo is None else {"": f"{TIME}{round(moment.timestamp() * 1000)}"}

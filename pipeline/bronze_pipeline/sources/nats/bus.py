@@ -11,19 +11,26 @@ so that one that was deleted and made anew is noticed. Any stream can be read; t
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import SplitResult
 
 import pyarrow as pa
+from bronze_cli.problems import Fault
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.sources.base import Bus, BusSource, OptionError, check_stream, most
-from bronze_pipeline.sources.flags import add_flags, given_options, require_both_or_neither, with_port
-from bronze_pipeline.sources.nats.stream import FLAGS, NAME, JetStreamStream, SequenceRange, State
+from bronze_pipeline.sources.base import Bus, BusSource, check_stream, most
+from bronze_pipeline.sources.nats.stream import (
+    NAME,
+    JetStreamStream,
+    NatsAccess,
+    NatsOptions,
+    SequenceRange,
+    State,
+)
+from bronze_pipeline.sources.options import OptionError, hosts
 
 DEFAULT_PORT = 4222
 
@@ -119,25 +126,18 @@ class NatsBus(Bus):
     schemes = ("nats", "tls")
     url_form = "nats://host:4222/STREAM"
     data_source = NatsSource
+    options = NatsOptions
+    access = NatsAccess
     subject = ("stream",)
 
-    def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        add_flags(parser, self.name, "NATS", FLAGS)
-
-    def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
+    def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
         stream = url.path.strip("/")
-        if not url.netloc or not stream or "/" in stream or "." in stream:
-            raise OptionError(f"--from: name the servers and the stream, as in {self.url_form}.")
         if "@" in url.netloc:
-            raise OptionError(
-                "--from: holds credentials. Give --nats-user and --nats-password-file, or a token."
-            )
-        require_both_or_neither(flags, self.name, "user", "password_file")
-        require_both_or_neither(flags, self.name, "tls_cert_file", "tls_key_file")
-        hosts = [with_port(host, DEFAULT_PORT) for host in url.netloc.split(",") if host]
-        servers = ",".join(f"{url.scheme}://{host}" for host in hosts)
-        tls = {"tls": "true"} if url.scheme == "tls" else {}
-        return {"servers": servers, "stream": stream, **given_options(flags, self.name, FLAGS), **tls}
+            return Fault("holds credentials.", "Give --nats-user and --nats-password-file, or a token.")
+        if not url.netloc or not stream or "/" in stream or "." in stream:
+            return Fault("does not name the servers and the stream.", f"Write {self.url_form}.")
+        servers = ",".join(f"{url.scheme}://{host}" for host in hosts(url.netloc, DEFAULT_PORT))
+        return {"servers": servers, "stream": stream}
 
     def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:
         return max(0, int(latest["sequence"]) - int(end["sequence"]))

@@ -1,9 +1,4 @@
-"""Reads a range of a JetStream stream quickly.
-
-The library connects, logs in, encrypts and answers the server's pings. It handles each message by
-itself, so what JetStream delivers to us is taken out of the transport before the library parses it: one
-subscription, one ephemeral pull consumer, one request for each batch.
-"""
+"""Reads a range of a stream: one subscription, one ephemeral pull consumer, one request for each batch."""
 
 from __future__ import annotations
 
@@ -12,43 +7,26 @@ import contextlib
 import json
 import re
 import secrets
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
-from nats.aio.transport import TcpTransport
+from bronze_buses.errors import Refused, Unreachable
+from bronze_buses.nats import NatsConnection, NatsLogin, TakingTransport
+from bronze_buses.tls import client_context
 
-from bronze_pipeline.sources.base import BYTES_IN_BATCH, ROWS_IN_BATCH, Refused, Unreachable, read_secret
-from bronze_pipeline.sources.refusals import certificate_fault
+from bronze_pipeline.sources.base import BYTES_IN_BATCH, ROWS_IN_BATCH
+from bronze_pipeline.sources.nats.stream import NatsOptions
+from bronze_pipeline.sources.options import read_secret
 
-CONNECT_SECONDS = 5
 ANSWER_SECONDS = 30
 # The server forgets a consumer that was not asked for this long.
 IDLE_NANOSECONDS = 300 * 10**9
-# What a server says to a user whom it does not know, or no more.
-LOG_IN_REFUSED = re.compile(r"(?i)authorization violation|authentication (?:expired|revoked)")
 NOT_PERMITTED = re.compile(r"(?i)permissions violation")
 # Any name that the library, which counts from 1, does not use.
 SUBSCRIPTION = b"bronze"
-
-
-@dataclass(frozen=True)
-class NatsAccess:
-    """How to reach and log in to the servers; holds no secret, but where to find them."""
-
-    servers: tuple[str, ...]
-    user: str | None = None
-    password_file: str | None = None
-    token_file: str | None = None
-    creds_file: str | None = None
-    tls: bool = False
-    tls_ca_file: str | None = None
-    tls_cert_file: str | None = None
-    tls_key_file: str | None = None
 
 
 @dataclass
@@ -64,35 +42,20 @@ class Delivery:
     """Why the server stopped early, such as `404 No Messages`."""
 
 
-class TakingTransport(TcpTransport):
-    """The library's transport, less the messages of our subscription."""
+class DeliveringTransport(TakingTransport):
+    """Takes the messages of our subscription out of what the library reads."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # the library's
+        super().__init__()
         self._rest = b""
         self._wanted = 0
         self._inbox = b""
         self._delivery = Delivery()
         self._complete = asyncio.Event()
 
-    def __bool__(self) -> bool:
-        # The library replaces a transport that is not connected yet; this one is to stay.
-        return True
-
     async def read(self, buffer_size: int) -> bytes:  # noqa: ARG002 - the library asks for little
-        """Return what the library has to see; it is called again at once for more."""
-        while True:
-            received: bytes = await super().read(1 << 20)
-            if not received:
-                return received
-            for_library = self.take(received)
-            if for_library:
-                return for_library
-
-    def abort(self) -> None:
-        """Close at once; the library leaves a connection open that it could not log in by."""
-        if self._bare_io_writer is not None:
-            self._bare_io_writer.transport.abort()
+        """Return what the library has to see."""
+        return await super().read(1 << 20)
 
     def expect(self, count: int, inbox: bytes) -> None:
         """Prepare for the answer to a request; each request has an inbox of its own."""
@@ -162,8 +125,11 @@ class TakingTransport(TcpTransport):
 class JetStreamReader:
     """A connection of the library for requests, and for reading a stream."""
 
-    def __init__(self, client: Client, transport: TakingTransport, denial: asyncio.Future[str]) -> None:
-        self._client = client
+    def __init__(
+        self, connection: NatsConnection, transport: DeliveringTransport, denial: asyncio.Future[str]
+    ) -> None:
+        self._connection = connection
+        self._client = connection.client
         self._transport = transport
         self._denial = denial
         """What the server does not permit, once it has said so; it does not say so in an answer."""
@@ -186,7 +152,7 @@ class JetStreamReader:
         }
         request = {"stream_name": stream, "config": settings}
         await self._ask(f"$JS.API.CONSUMER.CREATE.{stream}.{name}", request)
-        await self._send(b"SUB %b.* %b\r\n" % (inbox.encode(), SUBSCRIPTION))
+        await self._connection.send(b"SUB %b.* %b\r\n" % (inbox.encode(), SUBSCRIPTION))
         try:
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode()
             async for delivery in self._pull(subject, inbox.encode(), start, end):
@@ -194,7 +160,7 @@ class JetStreamReader:
         finally:
             # Where the server is gone it forgets the consumer by itself.
             with contextlib.suppress(Unreachable, Refused, OSError, nats.errors.Error):
-                await self._send(b"UNSUB %b\r\n" % SUBSCRIPTION)
+                await self._connection.send(b"UNSUB %b\r\n" % SUBSCRIPTION)
                 await self._ask(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", {})
 
     async def _pull(self, subject: bytes, inbox: bytes, start: int, end: int) -> AsyncIterator[Delivery]:
@@ -206,7 +172,7 @@ class JetStreamReader:
             number += 1
             reply = b"%b.%d" % (inbox, number)
             self._transport.expect(count, reply)
-            await self._send(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
+            await self._connection.send(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
             async with asyncio.timeout(ANSWER_SECONDS):
                 delivery = await self._delivery()
             if delivery.values:
@@ -241,12 +207,6 @@ class JetStreamReader:
                 " these rights."
             )
 
-    async def _send(self, command: bytes) -> None:
-        # What the library still has to send goes first.
-        await self._client._flush_pending(force_flush=True)  # noqa: SLF001
-        self._transport.write(command)  # type: ignore[no-untyped-call] # the library's
-        await self._transport.drain()  # type: ignore[no-untyped-call] # the library's
-
     async def _ask(self, subject: str, request: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(request).encode() if request else b""
         asking = asyncio.ensure_future(self._client.request(subject, body, timeout=ANSWER_SECONDS))
@@ -264,69 +224,27 @@ class JetStreamReader:
 
 
 @asynccontextmanager
-async def connect(access: NatsAccess) -> AsyncIterator[JetStreamReader]:
+async def connect(options: NatsOptions) -> AsyncIterator[JetStreamReader]:
     """Connect and log in; close in the end, also when the server does not answer."""
-    password = read_secret("passwordFile", access.password_file)
-    token = read_secret("tokenFile", access.token_file)
-    client, transport = Client(), TakingTransport()
-    # The one place that reaches into the library: it takes a transport that is there.
-    client._transport = transport  # noqa: SLF001
-    said: list[Exception] = []
+    login = NatsLogin(
+        servers=options.servers,
+        flags="--nats-user and --nats-password-file, --nats-token-file, or --nats-creds-file",
+        user=options.user,
+        password=read_secret("--nats-password-file", options.password_file),
+        token=read_secret("--nats-token-file", options.token_file),
+        creds_file=str(options.creds_file) if options.creds_file else None,
+        tls=client_context(options, "--nats-tls") if options.is_encrypted else None,
+    )
     denial: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def note(error: Exception) -> None:
-        said.append(error)
-        if NOT_PERMITTED.search(str(error)) and not denial.done():
-            denial.set_result(str(error).removeprefix("nats: "))
+    def note(error: str) -> None:
+        if NOT_PERMITTED.search(error) and not denial.done():
+            denial.set_result(error.removeprefix("nats: "))
 
+    transport = DeliveringTransport()
+    connection = NatsConnection(transport, on_error=note)
+    await connection.open(login, "bronze-pipeline")
     try:
-        async with asyncio.timeout(CONNECT_SECONDS * len(access.servers) + 1):
-            await client.connect(
-                servers=list(access.servers),
-                name="bronze-pipeline",
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                connect_timeout=CONNECT_SECONDS,
-                error_cb=note,
-                user=access.user,
-                password=password,
-                token=token,
-                user_credentials=access.creds_file,
-                tls=_tls(access),
-            )
-    except (OSError, nats.errors.Error, TimeoutError, ValueError, TypeError) as error:
-        transport.abort()
-        raise _opening_error(access, error, said) from None
-    try:
-        yield JetStreamReader(client, transport, denial)
+        yield JetStreamReader(connection, transport, denial)
     finally:
-        try:
-            async with asyncio.timeout(1):
-                await client.close()
-        except (TimeoutError, OSError, nats.errors.Error):
-            pass
-
-
-def _opening_error(access: NatsAccess, error: Exception, said: list[Exception]) -> Refused | Unreachable:
-    errors = [error, *said]
-    if any(LOG_IN_REFUSED.search(str(each)) for each in errors):
-        return Refused(
-            "the NATS server refuses the log-in: check --nats-user and --nats-password-file,"
-            " --nats-token-file, or --nats-creds-file."
-        )
-    where = " or ".join(access.servers)
-    fault = next(filter(None, (certificate_fault(each, "--nats") for each in errors)), None)
-    if fault is not None:
-        return Refused(f"{where}: {fault}")
-    reason = str(error) or (str(said[-1]) if said else type(error).__name__)
-    return Unreachable(f"cannot connect to {where}: {reason}")
-
-
-def _tls(access: NatsAccess) -> ssl.SSLContext | None:
-    if not access.tls and not any(server.startswith("tls://") for server in access.servers):
-        return None
-    context = ssl.create_default_context(cafile=access.tls_ca_file)
-    if access.tls_cert_file:
-        context.load_cert_chain(access.tls_cert_file, access.tls_key_file)
-    return context
+        await connection.close()

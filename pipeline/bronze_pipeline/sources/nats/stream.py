@@ -5,26 +5,70 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from bronze_buses.tls import TlsFiles
+from bronze_cli.options import option
+from bronze_cli.problems import Fault
+from bronze_cli.values import File, ListOf, Switch, Text
 from pyspark.sql.datasource import InputPartition
 
-from bronze_pipeline.sources.base import DataLoss, OptionError, SourceOptions, arrived, loss, split
-from bronze_pipeline.sources.flags import TLS, option_name
-
-if TYPE_CHECKING:
-    from bronze_pipeline.sources.nats.connection import NatsAccess
+from bronze_pipeline.sources.base import DataLoss, arrived, loss, split
+from bronze_pipeline.sources.options import (
+    EARLIEST,
+    LATEST,
+    Start,
+    StreamOptions,
+    both_or_neither,
+    read_options,
+)
 
 NAME = "bronze.nats"
-FLAGS = {
-    "user": ("NAME", "user name"),
-    "password_file": ("FILE", "file with the user's password"),
-    "token_file": ("FILE", "file with a token, instead of a user"),
-    "creds_file": ("FILE", "credentials file with JWT and key"),
-    **TLS,
-    "tls_ca_file": ("FILE", "certificates to trust; use tls:// URLs"),
-}
+
+
+class SequenceStart(Start):
+    """A sequence number, or an end of the stream."""
+
+    def is_position(self, text: str) -> bool:
+        return text.isascii() and text.isdigit()
+
+    def choices(self) -> str:
+        return "earliest, latest or a sequence number"
+
+
+@dataclass(frozen=True)
+class NatsAccess(TlsFiles):
+    """How to log in."""
+
+    user: str | None = option(Text(), "User name.")
+    password_file: Path | None = option(File(), "File with the user's password.")
+    token_file: Path | None = option(File(), "File with a token, instead of a user.")
+    creds_file: Path | None = option(File(), "Credentials file with the user's JWT and key.")
+
+
+@dataclass(frozen=True)
+class NatsOptions(NatsAccess, StreamOptions):
+    """Everything about a stream and how to reach it; it goes to the workers, so it holds plain values."""
+
+    servers: tuple[str, ...] = option(ListOf(Text()), "Servers, as URLs.", required=True)
+    stream: str = option(Text(), "The stream to read.", required=True)
+    start: str = option(
+        SequenceStart(), "Where a new checkpoint begins: earliest, latest or a position.", default="earliest"
+    )
+    tls: bool = option(Switch(), "Encrypts the connection; tls:// URLs do so too.", default=False)
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.tls or any(server.startswith("tls://") for server in self.servers)
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        yield from both_or_neither(
+            self, "--nats", ("user", "password_file"), ("tls_cert_file", "tls_key_file")
+        )
+        if self.tls_ca_file and not self.is_encrypted:
+            yield "tls_ca_file", Fault("has no effect.", "Use a tls:// URL.")
 
 
 @dataclass
@@ -49,25 +93,9 @@ class JetStreamStream:
     """A stream with its options; it goes to the workers, so it holds plain values."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        options = SourceOptions(NAME, given)
-        self.name = options.required("stream")
-        self.max_records = options.max_records
-        self.partitions = options.partitions
-        self.goes_on_after_loss = options.goes_on_after_loss
-        self.start = options.start
-        if self.start not in {"earliest", "latest"} and not (self.start.isascii() and self.start.isdigit()):
-            raise OptionError(
-                f"{NAME}: 'start' is '{self.start}', but must be earliest, latest or a sequence number."
-            )
-        self._servers = tuple(part.strip() for part in options.required("servers").split(",") if part.strip())
-        self._texts = {name: options.text(option_name(name)) for name in FLAGS}
-        self._tls = options.choice("tls", ("false", "true")) == "true"
-
-    @property
-    def access(self) -> NatsAccess:
-        from bronze_pipeline.sources.nats.connection import NatsAccess  # noqa: PLC0415 - each process its own
-
-        return NatsAccess(self._servers, tls=self._tls, **self._texts)
+        self._options = read_options(NatsOptions, NAME, given)
+        self.name = self._options.stream
+        self.max_records = self._options.max_records_per_batch
 
     def state(self) -> State:
         """Ask the server."""
@@ -76,7 +104,7 @@ class JetStreamStream:
     async def _state(self) -> State:
         from bronze_pipeline.sources.nats.connection import connect  # noqa: PLC0415 - each process its own
 
-        async with connect(self.access) as connection:
+        async with connect(self._options) as connection:
             info = await connection.info(self.name)
         state = info["state"]
         # A stream that was emptied names the next sequence number as its first.
@@ -84,18 +112,22 @@ class JetStreamStream:
 
     def first(self, state: State) -> int:
         """Return where to begin without a checkpoint."""
-        if self.start == "earliest":
+        start = self._options.start
+        if start == EARLIEST:
             return state.first
-        return state.next if self.start == "latest" else int(self.start)
+        return state.next if start == LATEST else int(start)
 
     def ranges(self, start: int, end: int, first: int) -> list[SequenceRange]:
         """Divide sequence numbers among tasks; `first` is the oldest that the stream still has."""
-        ranges = [SequenceRange(*edges) for edges in split(max(start, min(first, end)), end, self.partitions)]
+        ranges = [
+            SequenceRange(*edges)
+            for edges in split(max(start, min(first, end)), end, self._options.partitions)
+        ]
         if first > start:
             gone = (
                 f"sequence numbers {start} to {min(first, end) - 1} are no longer in the stream {self.name}"
             )
-            if not self.goes_on_after_loss:
+            if not self._options.goes_on_after_loss:
                 raise DataLoss(gone)
             ranges.insert(0, SequenceRange(start, start, gone))
         return ranges
@@ -121,7 +153,7 @@ class JetStreamStream:
         from bronze_pipeline.sources.nats.connection import connect  # noqa: PLC0415 - each process its own
 
         expected = part.start
-        async with connect(self.access) as connection:
+        async with connect(self._options) as connection:
             async for found in connection.messages(self.name, part.start, part.end):
                 inside = sum(1 for number in found.sequences if number < part.end)
                 numbers = found.sequences[:inside]
@@ -138,7 +170,7 @@ class JetStreamStream:
 
     def _missing(self, first: int, last: int) -> pa.RecordBatch:
         what = f"sequence numbers {first} to {last} were deleted from the stream {self.name}"
-        if not self.goes_on_after_loss:
+        if not self._options.goes_on_after_loss:
             raise DataLoss(what)
         return loss("", self.name, str(first), what)
 

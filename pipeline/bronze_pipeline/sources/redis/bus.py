@@ -14,20 +14,19 @@ count entries without sending them.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import SplitResult, parse_qs
 
 import pyarrow as pa
+from bronze_cli.problems import Fault
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.sources.base import Bus, BusSource, OptionError, most
-from bronze_pipeline.sources.flags import add_flags, given_options, require_both_or_neither
+from bronze_pipeline.sources.base import Bus, BusSource, most
 from bronze_pipeline.sources.redis.positions import NOTHING, UNKNOWN, Position, from_offset, newest, to_offset
-from bronze_pipeline.sources.redis.streams import FLAGS, NAME, SCHEMES, Pieces, Streams
+from bronze_pipeline.sources.redis.streams import NAME, SCHEMES, Pieces, RedisAccess, RedisOptions, Streams
 
 
 class RedisSource(BusSource):
@@ -114,25 +113,17 @@ class RedisBus(Bus):
     schemes = SCHEMES
     url_form = "redis://host:6379/0?keys=bronze:*"
     data_source = RedisSource
+    options = RedisOptions
+    access = RedisAccess
     subject = ("keys",)
 
-    def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        group = add_flags(parser, self.name, "Redis", FLAGS)
-        group.add_argument(
-            "--redis-cluster", action="store_true", help="the server is one of a Redis Cluster"
-        )
-
-    def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
+    def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
         if "@" in url.netloc:
-            raise OptionError("--from: holds credentials. Give --redis-username and --redis-password-file.")
+            return Fault("holds credentials.", "Give --redis-username and --redis-password-file.")
         query = parse_qs(url.query, keep_blank_values=True)
         if not url.hostname or set(query) != {"keys"} or not all(query["keys"]):
-            raise OptionError(f"--from: name the server and the keys, as in {self.url_form}.")
-        require_both_or_neither(flags, self.name, "tls_cert_file", "tls_key_file")
-        texts = given_options(flags, self.name, FLAGS)
-        cluster = {"cluster": "true"} if flags.redis_cluster else {}
-        address = url._replace(query="").geturl()
-        return {"url": address, "keys": ",".join(query["keys"]), **texts, **cluster}
+            return Fault("does not name the server and the keys.", f"Write {self.url_form}.")
+        return {"url": url._replace(query="").geturl(), "keys": ",".join(query["keys"])}
 
     def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:
         reached = {key: place["added"] for key, place in end["keys"].items()}

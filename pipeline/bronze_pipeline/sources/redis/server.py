@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import gc
-import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import redis
+from bronze_buses.redis import encrypting_without_asyncio, opening_error
+from bronze_buses.tls import client_context
 from redis.cluster import RedisCluster
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisClusterException
+from redis.exceptions import RedisClusterException
 
-from bronze_pipeline.sources.base import Refused, Unreachable, read_secret
+from bronze_pipeline.sources.options import read_secret
 from bronze_pipeline.sources.redis.positions import EntryId, StreamState
-from bronze_pipeline.sources.refusals import causes, certificate_fault
+from bronze_pipeline.sources.redis.streams import RedisOptions
 
 DATA_FIELD = b"data"
 PAGE = 10_000
@@ -33,63 +33,35 @@ Entry = tuple[bytes, Any]
 """An entry's id, and its fields with their values in turn, or as a dictionary."""
 
 
-@dataclass(frozen=True)
-class RedisAccess:
-    """How to reach a server; plain values, for it goes to workers."""
-
-    host: str
-    port: int
-    db: int = 0
-    cluster: bool = False
-    tls: bool = False
-    username: str | None = None
-    password_file: str | None = None
-    tls_ca_file: str | None = None
-    tls_cert_file: str | None = None
-    tls_key_file: str | None = None
-
-
 @contextmanager
-def connect(access: RedisAccess) -> Iterator[RedisServer]:
+def connect(options: RedisOptions) -> Iterator[RedisServer]:
     """Connect; close on leaving."""
-    where = f"Redis at {access.host}:{access.port}"
     settings: dict[str, Any] = {
-        "host": access.host,
-        "port": access.port,
-        "username": access.username,
-        "password": read_secret("passwordFile", access.password_file),
+        "host": options.host,
+        "port": options.port,
+        "username": options.username,
+        "password": read_secret("--redis-password-file", options.password_file),
         "socket_connect_timeout": SECONDS_TO_CONNECT,
         "socket_timeout": SECONDS_TO_ANSWER,
         "protocol": 2,
     }
-    if access.tls:
-        settings |= {
-            "ssl": True,
-            "ssl_ca_certs": access.tls_ca_file,
-            "ssl_certfile": access.tls_cert_file,
-            "ssl_keyfile": access.tls_key_file,
-            "ssl_min_version": ssl.TLSVersion.TLSv1_2,
-        }
     try:
-        client: Any = RedisCluster(**settings) if access.cluster else redis.Redis(db=access.db, **settings)
-        with client:
+        with _client(options, settings) as client:
             # Lists as they come: making dictionaries of fields would double the time.
             client.set_response_callback("XRANGE", lambda answer, **_: answer)
-            yield RedisServer(client, cluster=access.cluster)
+            yield RedisServer(client, cluster=options.cluster)
     except (redis.RedisError, RedisClusterException) as error:
-        raise _meaning(error, where) from error
+        where = f"Redis at {options.host}:{options.port}"
+        raise opening_error(error, where, "--redis-username and --redis-password-file") from error
 
 
-def _meaning(error: Exception, where: str) -> Refused | Unreachable:
-    for each in causes(error):
-        if isinstance(each, AuthenticationError):
-            return Refused(
-                f"{where} refuses the log-in ({each}): check --redis-username and --redis-password-file."
-            )
-        if isinstance(each, NoPermissionError):
-            return Refused(f"{where} does not permit what reading takes: {each}.")
-    fault = certificate_fault(error, "--redis")
-    return Refused(f"{where}: {fault}") if fault is not None else Unreachable(f"{where}: {error}")
+def _client(options: RedisOptions, settings: dict[str, Any]) -> Any:
+    encrypted: dict[str, Any] = {}
+    if options.is_encrypted:
+        encrypted = {"connection_class": encrypting_without_asyncio(client_context(options, "--redis-tls"))}
+    if options.cluster:
+        return RedisCluster(**settings, **encrypted, ssl=options.is_encrypted)
+    return redis.Redis(connection_pool=redis.ConnectionPool(db=options.db, **settings, **encrypted))
 
 
 class RedisServer:

@@ -6,14 +6,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+from bronze_buses.tls import TlsFiles
+from bronze_cli.options import option
+from bronze_cli.problems import Fault
+from bronze_cli.values import File, ListOf, Scalar, Switch, Text
 from pyspark.sql.datasource import InputPartition
 
-from bronze_pipeline.sources.base import ROWS_IN_BATCH, DataLoss, OptionError, SourceOptions, arrived, loss
-from bronze_pipeline.sources.flags import TLS, option_name
+from bronze_pipeline.sources.base import ROWS_IN_BATCH, DataLoss, arrived, loss
+from bronze_pipeline.sources.options import Start, StreamOptions, both_or_neither, read_options
 from bronze_pipeline.sources.redis.positions import (
     NOTHING,
     EntryId,
@@ -30,11 +35,6 @@ if TYPE_CHECKING:
 NAME = "bronze.redis"
 SCHEMES = ("redis", "rediss")
 DEFAULT_PORT = 6379
-FLAGS = {
-    "username": ("NAME", "user name, where the server has users"),
-    "password_file": ("FILE", "file with the password"),
-    **TLS,
-}
 PATTERN = re.compile(r"[*?\[]")
 # A stream's share of a micro-batch up to which its end is found by reading, exactly.
 EXACT = 10_000
@@ -59,28 +59,92 @@ class Pieces(InputPartition):
     weight: float = 0.0
 
 
+class EntryStart(Start):
+    """An entry's id, or an end of the streams."""
+
+    def is_position(self, text: str) -> bool:
+        return re.fullmatch(r"[0-9]{1,19}(-[0-9]{1,19})?", text) is not None
+
+    def choices(self) -> str:
+        return "earliest, latest or an entry id"
+
+
+class ServerUrl(Scalar):
+    """A server as redis:// or rediss:// URL, without credentials."""
+
+    metavar = "URL"
+
+    def read(self, text: str) -> str | list[Fault]:
+        url = urlsplit(text)
+        try:
+            url.port  # noqa: B018 - it is checked when it is asked for
+        except ValueError:
+            return [Fault("has no valid port.", f"It looks like redis://host:{DEFAULT_PORT}/0.")]
+        db = url.path.strip("/") or "0"
+        if "@" in url.netloc:
+            return [Fault("holds credentials.", "Give the user name and the file of the password instead.")]
+        if url.scheme not in SCHEMES or not url.hostname or not (db.isascii() and db.isdigit()):
+            return [Fault("is not a server.", f"It looks like redis://host:{DEFAULT_PORT}/0.")]
+        return text
+
+
+@dataclass(frozen=True)
+class RedisAccess(TlsFiles):
+    """How to log in."""
+
+    username: str | None = option(Text(), "User name, where the server has users.")
+    password_file: Path | None = option(File(), "File with the password.")
+    cluster: bool = option(Switch(), "The server is one of a Redis Cluster.", default=False)
+
+
+@dataclass(frozen=True)
+class RedisOptions(RedisAccess, StreamOptions):
+    """Everything about streams and how to reach them; it goes to the workers, so it holds plain values."""
+
+    url: str = option(ServerUrl(), "The server.", required=True)
+    keys: tuple[str, ...] = option(ListOf(Text()), "Keys of streams, and patterns.", required=True)
+    start: str = option(
+        EntryStart(), "Where a new checkpoint begins: earliest, latest or a position.", default="earliest"
+    )
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or DEFAULT_PORT
+
+    @property
+    def db(self) -> int:
+        return int(urlsplit(self.url).path.strip("/") or "0")
+
+    @property
+    def is_encrypted(self) -> bool:
+        return urlsplit(self.url).scheme == "rediss"
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        yield from both_or_neither(self, "--redis", ("tls_cert_file", "tls_key_file"))
+        if self.cluster and self.db:
+            yield "url", Fault(f"names the database {self.db}, but a cluster has only 0.")
+
+
 class Streams:
-    """The streams with their options; it goes to the workers, so it holds plain values."""
+    """The streams, for the driver and for workers."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        options = SourceOptions(NAME, given)
-        self.max_records = options.max_records
+        self._options = options = read_options(RedisOptions, NAME, given)
+        self.max_records = options.max_records_per_batch
         self.partitions = options.partitions
         self.goes_on_after_loss = options.goes_on_after_loss
         self.start = options.start
-        if self.start not in {"earliest", "latest"} and not re.fullmatch(r"\d{1,19}(-\d{1,19})?", self.start):
-            raise OptionError(
-                f"{NAME}: 'start' is '{self.start}', but must be earliest, latest or an entry id."
-            )
-        keys = [part.strip() for part in options.required("keys").split(",") if part.strip()]
-        self._patterns = [key for key in keys if PATTERN.search(key)]
-        self._names = [key for key in keys if not PATTERN.search(key)]
-        self._access = _access(options)
+        self._patterns = [key for key in options.keys if PATTERN.search(key)]
+        self._names = [key for key in options.keys if not PATTERN.search(key)]
 
     def connect(self) -> AbstractContextManager[RedisServer]:
-        from bronze_pipeline.sources.redis.server import RedisAccess, connect  # noqa: PLC0415 - each process its own
+        from bronze_pipeline.sources.redis.server import connect  # noqa: PLC0415 - each process its own
 
-        return connect(RedisAccess(**self._access))
+        return connect(self._options)
 
     def states(self, server: RedisServer, known: Sequence[str] = ()) -> dict[str, StreamState]:
         """Return what the streams are that should be read, and those known before that still match."""
@@ -226,34 +290,6 @@ class Streams:
         if not self.goes_on_after_loss:
             raise DataLoss(what)
         return loss(piece.key, piece.key, expected, what)
-
-
-# -- options
-
-
-def _access(options: SourceOptions) -> dict[str, Any]:
-    url = urlsplit(options.required("url"))
-    try:
-        host, port = url.hostname, url.port or DEFAULT_PORT
-    except ValueError as error:
-        raise OptionError(f"{NAME}: 'url' has no valid port.") from error
-    db = url.path.strip("/") or "0"
-    if "@" in url.netloc:
-        raise OptionError(f"{NAME}: 'url' holds credentials. Give 'username' and 'passwordFile'.")
-    if url.scheme not in SCHEMES or not host or not (db.isascii() and db.isdigit()):
-        raise OptionError(f"{NAME}: 'url' must look like redis://host:{DEFAULT_PORT}/0.")
-    cluster = options.choice("cluster", ("false", "true")) == "true"
-    if cluster and int(db):
-        raise OptionError(f"{NAME}: 'url' names the database {db}, but a cluster has only 0.")
-    texts = {name: options.text(option_name(name)) for name in FLAGS}
-    return {
-        "host": host,
-        "port": port,
-        "db": int(db),
-        "cluster": cluster,
-        "tls": url.scheme == "rediss",
-        **texts,
-    }
 
 
 def _matches(pattern: str, key: str) -> bool:

@@ -17,38 +17,33 @@ group in a micro-batch. Many groups and a short trigger help.
 
 from __future__ import annotations
 
-import argparse
 import binascii
 import logging
 import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, parse_qs
 
 import pyarrow as pa
+from bronze_cli.options import option
+from bronze_cli.problems import Fault
+from bronze_cli.values import Integer, Text
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from bronze_pipeline.decoding.schema import ARRIVED
-from bronze_pipeline.sources.aws import ACCESS_FLAGS, AwsAccess, Carried, service
-from bronze_pipeline.sources.base import ROWS_IN_BATCH, Bus, BusSource, OptionError, SourceOptions, most
-from bronze_pipeline.sources.flags import add_flags, given_options
+from bronze_pipeline.sources.aws import AwsAccess, Carried, service
+from bronze_pipeline.sources.base import ROWS_IN_BATCH, Bus, BusSource, most
+from bronze_pipeline.sources.options import EARLIEST, OptionError, StreamOptions, read_options
 
 NAME = "bronze.sqs"
 FIFO = ".fifo"
 DEFAULT_VISIBILITY = 300
 LONGEST_VISIBILITY = 12 * 60 * 60
-FLAGS = {
-    **ACCESS_FLAGS,
-    "visibility_seconds": (
-        "N",
-        f"how long received messages are hidden; longer than a batch takes ({DEFAULT_VISIBILITY})",
-    ),
-}
-
 MOST_IN_CALL = 10
 CALLS_AT_ONCE = 16
 # A queue lets 120,000 messages be under way.
@@ -61,6 +56,28 @@ WAIT_SECONDS = 1
 LONGEST_RECEIVING_SECONDS = 20.0
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SqsAccess(AwsAccess):
+    """How to reach a queue, and how to treat it."""
+
+    visibility_seconds: int = option(
+        Integer(1, LONGEST_VISIBILITY),
+        "How long received messages are hidden; longer than a micro-batch takes.",
+        default=DEFAULT_VISIBILITY,
+    )
+
+
+@dataclass(frozen=True)
+class SqsOptions(SqsAccess, StreamOptions):
+    """Everything about a queue and how to reach it."""
+
+    queue: str = option(Text(), "The queue to read: a name, or a URL.", required=True)
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        if self.start != EARLIEST:
+            yield "start", Fault("must be earliest: a queue has no other place to begin at.")
 
 
 class SqsSource(BusSource):
@@ -76,17 +93,10 @@ class SqsQueue:
     """A queue with its options."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        options = SourceOptions(NAME, given)
-        self.name = options.required("queue")
-        self.max_records = min(options.max_records, MOST_UNDER_WAY)
-        self.visibility_seconds = options.count("visibilitySeconds", DEFAULT_VISIBILITY)
-        if self.visibility_seconds > LONGEST_VISIBILITY:
-            raise OptionError(f"{NAME}: 'visibilitySeconds' is more than {LONGEST_VISIBILITY}.")
-        if options.start != "earliest":
-            raise OptionError(
-                f"{NAME}: 'start' must be earliest, for a queue has no other place to begin at."
-            )
-        self.access = AwsAccess.of(options)
+        self.access = options = read_options(SqsOptions, NAME, given)
+        self.name = options.queue
+        self.max_records = min(options.max_records_per_batch, MOST_UNDER_WAY)
+        self.visibility_seconds = options.visibility_seconds
 
     def url(self, client: Any) -> str:
         """Return the queue's URL, which calls want."""
@@ -224,19 +234,18 @@ class SqsBus(Bus):
     schemes = ("sqs",)
     url_form = "sqs://queue?region=eu-central-1 or sqs://host/account/queue"
     data_source = SqsSource
+    options = SqsOptions
+    access = SqsAccess
     subject = ("queue",)
     repeats = False
 
-    def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        add_flags(parser, self.name, "SQS", FLAGS)
-
-    def options(self, url: SplitResult, flags: argparse.Namespace) -> dict[str, str]:
+    def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
         query = parse_qs(url.query)
         if not url.netloc or set(query) - {"region"} or "@" in url.netloc:
-            raise OptionError(f"--from: name the queue, as in {self.url_form}.")
+            return Fault("does not name the queue.", f"Write {self.url_form}.")
         queue = f"https://{url.netloc}{url.path}" if url.path.strip("/") else url.netloc
         region = {"region": query["region"][0]} if "region" in query else {}
-        return {"queue": queue, **region, **given_options(flags, self.name, FLAGS)}
+        return {"queue": queue, **region}
 
     def settle(self, options: Mapping[str, str], receipts: Sequence[str]) -> None:
         """Delete messages that are stored."""

@@ -140,7 +140,7 @@ class CallPlan:
             return
         self.settle(call, dict.fromkeys(range(len(call.places)), error))
         if isinstance(error, Missing | Denied):
-            # That holds for everything else that goes there.
+            # That holds foreverything else that goes there.
             for queue in self._idle[call.destination]:
                 self.errors.update(dict.fromkeys(queue.places[queue.next :], error))
             self._idle[call.destination].clear()

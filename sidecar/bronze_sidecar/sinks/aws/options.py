@@ -1,28 +1,31 @@
-"""What Kinesis and SQS share: credentials, region and endpoint."""
+"""What the options of Kinesis and SQS have in common."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from bronze_cli.problems import Fault, shorten
-from bronze_cli.values import Scalar
+from bronze_buses.aws import AwsEndpoint, Region
+from bronze_cli.options import option
+from bronze_cli.problems import Fault
+from bronze_cli.values import Secret
 
-from bronze_sidecar.sinks.base import Backend, both_or_neither, flag
-
-
-class Region(Scalar):
-    """An AWS region."""
-
-    metavar = "REGION"
-
-    def read(self, text: str) -> str | list[Fault]:
-        if re.fullmatch(r"[a-z]{2,}(-[a-z]+)+-[0-9]+", text):
-            return text
-        return [Fault(f"'{shorten(text)}' is no region.", "It looks like eu-central-1.")]
+from bronze_sidecar.sinks.base import Backend, batch_delay, both_or_neither, flag
 
 
-def credential_faults(backend: Backend) -> Iterator[tuple[str, Fault]]:
-    yield from both_or_neither(backend, "access_key", "secret_key")
-    if getattr(backend, "session_token", None) is not None and getattr(backend, "access_key", None) is None:
-        yield "session_token", Fault("is of no use alone.", f"Add {flag(backend, 'access_key')}.")
+@dataclass(frozen=True)
+class AwsBackend(AwsEndpoint, Backend):
+    """A back end of AWS: where it is, and as whom to call it."""
+
+    region: str = option(Region(), "AWS region.", required=True)
+    access_key: str | None = option(
+        Secret(), "Access key; the default AWS credential chain if not given.", secret=True
+    )
+    secret_key: str | None = option(Secret(), "Secret key that belongs to the access key.", secret=True)
+    session_token: str | None = option(Secret(), "Session token of temporary credentials.", secret=True)
+    max_batch_delay_ms: int = batch_delay(20)
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        yield from both_or_neither(self, "access_key", "secret_key")
+        if self.session_token is not None and self.access_key is None:
+            yield "session_token", Fault("has no effect alone.", f"Add {flag(self, 'access_key')}.")

@@ -9,26 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectionError,  # noqa: A004 - the library's own, another class
-    CredentialRetrievalError,
-    HTTPClientError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    SSLError,
-    TokenRetrievalError,
-    UnauthorizedSSOTokenError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader, create_loader
-from bronze_buses.aws_codes import CREDENTIAL_CODES, DENIAL_CODES, MISSING_CODES
+from bronze_buses.aws_errors import Meaning, error_code, meaning_of
 
 from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
@@ -37,32 +24,11 @@ if TYPE_CHECKING:
     from aiobotocore.client import AioBaseClient
 
     from bronze_sidecar.routing.route import Route
+    from bronze_sidecar.sinks.aws.options import AwsBackend
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
 LARGE_BODY = 1 << 20
-
-UNUSABLE_CREDENTIALS = (
-    CredentialRetrievalError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    TokenRetrievalError,
-    UnauthorizedSSOTokenError,
-)
-REFUSAL_CODES = {
-    "BatchRequestTooLong",
-    "InvalidArgumentException",
-    "InvalidAttributeValue",
-    "InvalidMessageContents",
-    "InvalidParameterCombination",
-    "InvalidParameterValue",
-    "MissingParameter",
-    "RequestEntityTooLargeException",
-    "SerializationException",
-    "UnsupportedOperation",
-    "ValidationException",
-}
 
 _body: ContextVar[bytes] = ContextVar("_body")
 """The body of the call that this task is making."""
@@ -84,25 +50,6 @@ class InvalidCall(Permanent):
     """The service will never take the call as it is."""
 
 
-class AwsOptions(Protocol):
-    """What the options of all AWS services have in common."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def region(self) -> str: ...
-    @property
-    def access_key(self) -> str | None: ...
-    @property
-    def secret_key(self) -> str | None: ...
-    @property
-    def session_token(self) -> str | None: ...
-    @property
-    def endpoint_url(self) -> str | None: ...
-    @property
-    def tls_ca_file(self) -> Path | None: ...
-
-
 class Question(NamedTuple):
     """A call that changes nothing."""
 
@@ -115,7 +62,7 @@ class Question(NamedTuple):
 class AwsService:
     """A client of one AWS service. Its calls raise only what lanes understand."""
 
-    def __init__(self, client: AioBaseClient, options: AwsOptions) -> None:
+    def __init__(self, client: AioBaseClient, options: AwsBackend) -> None:
         self._client: Any = client
         self._options = options
         self.endpoint: str = client.meta.endpoint_url
@@ -159,28 +106,28 @@ class AwsService:
             pass
 
     def _meaning(self, error: Exception) -> DeliveryError:
-        if isinstance(error, ClientError):
-            return self._meaning_of_answer(error)
-        if isinstance(error, UNUSABLE_CREDENTIALS):
-            # Their texts name files and profiles, never a key.
-            return BadCredentials(f"there are no credentials to use: {error}; {self._credential_options()}")
-        if isinstance(error, SSLError):
-            option = f"--{self._options.name}-tls-ca-file"
-            return Disconnected(f"cannot connect with TLS (see {option}): {error}")
-        if isinstance(error, ConnectionError | HTTPClientError | OSError):
-            return Disconnected(f"cannot reach {self.endpoint}: {error}")
-        return Transient(f"{type(error).__name__}: {error}")
-
-    def _meaning_of_answer(self, error: ClientError) -> DeliveryError:
-        code, text = error_code(error.response), f"{error}"
-        if code in CREDENTIAL_CODES:
-            # What AWS writes about it may hold parts of the request.
-            return BadCredentials(f"AWS refuses the credentials ({code}); {self._credential_options()}")
-        if code in DENIAL_CODES:
-            return Denied(text)
-        if code in MISSING_CODES:
-            return Missing(text)
-        return InvalidCall(text) if code in REFUSAL_CODES else Transient(text)
+        match meaning_of(error):
+            case Meaning.NO_CREDENTIALS:
+                return BadCredentials(
+                    f"there are no usable credentials: {error}; {self._credential_options()}"
+                )
+            case Meaning.CREDENTIALS_REFUSED:
+                # What AWS writes about it may hold parts of the request.
+                code = error_code(getattr(error, "response", {}))
+                return BadCredentials(f"AWS refuses the credentials ({code}); {self._credential_options()}")
+            case Meaning.DENIED:
+                return Denied(f"{error}")
+            case Meaning.MISSING:
+                return Missing(f"{error}")
+            case Meaning.BAD_REQUEST:
+                return InvalidCall(f"{error}")
+            case Meaning.TLS_FAILED:
+                option = f"--{self._options.name}-tls-ca-file"
+                return Disconnected(f"cannot connect with TLS (see {option}): {error}")
+            case Meaning.UNREACHABLE:
+                return Disconnected(f"cannot reach {self.endpoint}: {error}")
+        text = f"{error}" if isinstance(error, ClientError) else f"{type(error).__name__}: {error}"
+        return Transient(text)
 
     def _credential_options(self) -> str:
         prefix = f"--{self._options.name}"
@@ -201,13 +148,8 @@ def plain_destinations(route: Route, option: str, routing_option: str) -> dict[s
     }
 
 
-def error_code(response: Any) -> str:
-    """Return an error's code without the name space that some services write before it."""
-    return str(response.get("Error", {}).get("Code", "")).rpartition(".")[2].rpartition("#")[2]
-
-
 @asynccontextmanager
-async def open_service(options: AwsOptions, writing: str, most_calls: int) -> AsyncIterator[AwsService]:
+async def open_service(options: AwsBackend, writing: str, most_calls: int) -> AsyncIterator[AwsService]:
     """Make a client, close it in the end. `writing` is the operation whose bodies are given to `send`."""
     config = AioConfig(
         connect_timeout=CONNECT_SECONDS,

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from aiokafka import AIOKafkaClient, TopicPartition, errors
 from aiokafka.conn import create_conn
 from aiokafka.protocol.metadata import MetadataRequest
+from bronze_buses.errors import Refused
+from bronze_buses.tls import certificate_fault, client_context, tls_error
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
+TLS_FLAGS = "--kafka-ssl"
 
 # What the library warns of is raised as well, and lanes say it in their own log.
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
@@ -122,7 +125,7 @@ class KafkaConnection:
         except (TimeoutError, OSError, errors.KafkaError):
             pass
         finally:
-            # A frozen broker would hold for ever what waits to be sent.
+            # A frozen broker would hold forever what waits to be sent.
             for transport in self._transports.values():
                 transport.abort()
 
@@ -144,10 +147,10 @@ def error_text(error: BaseException) -> str:
 
 def _security(options: Kafka) -> dict[str, Any]:
     """Return how connections are encrypted and how to log in, in the library's words."""
-    protocol = ("SASL_" if options.sasl_mechanism else "") + ("SSL" if options.ssl else "PLAINTEXT")
+    protocol = ("SASL_" if options.sasl_mechanism else "") + ("SSL" if options.tls else "PLAINTEXT")
     return {
         "security_protocol": protocol,
-        "ssl_context": _tls_context(options) if options.ssl else None,
+        "ssl_context": _tls_context(options) if options.tls else None,
         "sasl_mechanism": (options.sasl_mechanism or "plain").upper(),
         "sasl_plain_username": options.sasl_username,
         "sasl_plain_password": options.sasl_password,
@@ -155,19 +158,10 @@ def _security(options: Kafka) -> dict[str, Any]:
 
 
 def _tls_context(options: Kafka) -> ssl.SSLContext:
-    ca_file, certificate = options.ssl_ca_file, options.ssl_cert_file
     try:
-        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
-    except OSError as error:
-        raise Permanent(f"--kafka-ssl-ca-file cannot be used: {error}") from error
-    if certificate is not None and options.ssl_key_file is not None:
-        try:
-            context.load_cert_chain(certificate, options.ssl_key_file, password="")
-        except OSError as error:
-            raise Permanent(
-                f"--kafka-ssl-cert-file and --kafka-ssl-key-file cannot be used: {error}"
-            ) from error
-    return context
+        return client_context(options, TLS_FLAGS)
+    except Refused as error:
+        raise Permanent(str(error)) from error
 
 
 async def _greet_one(options: Kafka, security: dict[str, Any]) -> str:
@@ -207,17 +201,10 @@ def _cannot_open(error: Exception, options: Kafka) -> DeliveryError:
         return Permanent(
             f"the broker does not take --kafka-sasl-mechanism={options.sasl_mechanism} there: {text}"
         )
-    cause = _tls_error(error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return Permanent(
-            f"the broker's certificate is not trusted, see --kafka-ssl-ca-file: {cause.verify_message}"
-        )
-    if cause is not None and "ALERT" in (cause.reason or ""):
-        return Permanent(
-            "the broker refuses the client's certificate, see --kafka-ssl-cert-file and --kafka-ssl-key-file:"
-            f" {cause.reason}"
-        )
-    if cause is not None:
+    fault = certificate_fault(error, TLS_FLAGS)
+    if fault:
+        return Permanent(fault)
+    if cause := tls_error(error):
         return Transient(f"TLS fails, see --kafka-ssl: {cause}")
     if isinstance(error, TimeoutError):
         return Transient(f"no answer; does the broker expect something else than {_expected(options)}?")
@@ -227,11 +214,5 @@ def _cannot_open(error: Exception, options: Kafka) -> DeliveryError:
 
 
 def _expected(options: Kafka) -> str:
-    encryption = "TLS" if options.ssl else "no TLS (see --kafka-ssl)"
+    encryption = "TLS" if options.tls else "no TLS (see --kafka-ssl)"
     return f"{encryption} and {'a' if options.sasl_mechanism else 'no'} log-in (see --kafka-sasl-mechanism)"
-
-
-def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error

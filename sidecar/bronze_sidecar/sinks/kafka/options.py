@@ -6,18 +6,27 @@ import string
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character, not_among
-from bronze_cli.values import Broker, Choice, File, Integer, ListOf, Secret, Switch, Text, Url
+from bronze_cli.values import Broker, Choice, ListOf, Secret, Switch, Text, Url
 
 from bronze_sidecar.routing.naming import Target, text_fault_above
 from bronze_sidecar.routing.rules import DEFAULT_KEY, Rules
 from bronze_sidecar.routing.template import Template, trusted
-from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing
-from bronze_sidecar.sinks.base import Backend, Sink, both_or_neither, meta_prefix_faults, needs_switch
+from bronze_sidecar.routing.values import Destination, Headers, Routing
+from bronze_sidecar.sinks.base import (
+    Backend,
+    Sink,
+    batch_delay,
+    batch_size,
+    both_or_neither,
+    meta_prefix,
+    meta_prefix_faults,
+    tls_faults,
+)
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -66,14 +75,20 @@ KEY = Target(noun="Kafka record key", limit=KEY_LIMIT, text_fault=text_fault_abo
 
 
 @dataclass(frozen=True)
-class Kafka(Backend):
+class Kafka(TlsFiles, Backend):
     """Options of the Kafka back end."""
 
     name = "kafka"
     title = "Kafka"
+    spellings: ClassVar = {
+        "tls": "ssl",
+        "tls_ca_file": "ssl_ca_file",
+        "tls_cert_file": "ssl_cert_file",
+        "tls_key_file": "ssl_key_file",
+    }
 
     brokers: tuple[str, ...] = option(ListOf(Broker()), "Brokers to ask first, as host:port.", required=True)
-    topic: Template = option(Destination(TOPIC), "Topic for every event without another one.", required=True)
+    topic: Template = option(Destination(TOPIC), "Topic forevery event without another one.", required=True)
     topic_routing: dict[str, Template] | None = option(Routing(TOPIC), "Topics by payload case.")
     topic_template: Template | None = option(Destination(TOPIC), "Topic by template; beats the plain topic.")
     key_template: Template = option(
@@ -81,20 +96,12 @@ class Kafka(Backend):
         "Record key; order is kept among records of one key.",
         default=trusted(DEFAULT_KEY, KEY),
     )
-    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
     static_headers: dict[str, str] | None = option(Headers(header_fault), "Headers added to every record.")
-    meta_headers_prefix: str = option(
-        Text(may_be_empty=True),
-        "Adds each meta entry as a header under this prefix; none if empty.",
-        default="",
-    )
+    meta_headers_prefix: str = meta_prefix("")
     client_id: str = option(
         Text(), "Name of this client in the brokers' logs and quotas.", default="bronze-sidecar"
     )
-    ssl: bool = option(Switch(), "Encrypts the connection with TLS.", default=False)
-    ssl_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
-    ssl_cert_file: Path | None = option(File(), "Client certificate, for mutual TLS.")
-    ssl_key_file: Path | None = option(File(), "Key of the client certificate.")
+    tls: bool = option(Switch(), "Encrypts the connection with TLS.", default=False)
     sasl_mechanism: str | None = option(
         Choice("plain", "scram-sha-256", "scram-sha-512"), "How to log in; no log-in if not given."
     )
@@ -116,10 +123,8 @@ class Kafka(Backend):
     )
     schema_registry_auth_username: str | None = option(Text(), "User name for the registry.")
     schema_registry_auth_password: str | None = option(Secret(), "Password for the registry.", secret=True)
-    max_batch_size: int = option(Integer(1, 100_000), "Most records written at once.", default=4096)
-    max_batch_delay_ms: int = option(
-        Integer(0, 60_000), "How long a batch waits for more records.", default=5
-    )
+    max_batch_size: int = batch_size(4096)
+    max_batch_delay_ms: int = batch_delay(5)
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
         """Connect, and see that the brokers and the registry let us in."""
@@ -141,8 +146,7 @@ class Kafka(Backend):
         )
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
-        yield from needs_switch(self, "ssl", "ssl_ca_file", "ssl_cert_file", "ssl_key_file")
-        yield from both_or_neither(self, "ssl_cert_file", "ssl_key_file")
+        yield from tls_faults(self, encrypted=self.tls)
         yield from both_or_neither(self, "sasl_username", "sasl_password")
         yield from both_or_neither(self, "sasl_mechanism", "sasl_username")
         yield from both_or_neither(self, "schema_registry_auth_username", "schema_registry_auth_password")

@@ -6,19 +6,19 @@ import string
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character, not_among
-from bronze_cli.values import File, Integer, Secret, Switch, Url
+from bronze_cli.values import Integer, Switch
 
+from bronze_sidecar.envelope.payloads import META_OF_SIDECAR
 from bronze_sidecar.routing.naming import Target, text_fault_above
 from bronze_sidecar.routing.rules import DEFAULT_KEY, Rules
 from bronze_sidecar.routing.template import Template, trusted
-from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing
-from bronze_sidecar.sinks.aws.options import Region, credential_faults
-from bronze_sidecar.sinks.base import Backend, Sink
+from bronze_sidecar.routing.values import Destination, Headers, Routing
+from bronze_sidecar.sinks.aws.options import AwsBackend
+from bronze_sidecar.sinks.base import Sink, batch_size
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -29,13 +29,6 @@ STREAM_LIMIT = 128
 KEY_LIMIT = 256
 # API_PutRecords: the most bytes of a record and of a call, where both are raised as far as they can be.
 LARGEST = 10_485_760
-META_WRITTEN_BY_SIDECAR = frozenset(
-    {
-        *("event_id", "data_type", "data_name", "is_snapshot", "symbols", "request_id", "session_id"),
-        # The exact text of a number that its field cannot hold.
-        *("depth", "grouping", "interval", "sequence", "trades", "subSequentErrorsCount", "subsequentErrors"),
-    }
-)
 
 
 def stream_fault(stream: str) -> str | None:
@@ -46,7 +39,7 @@ def stream_fault(stream: str) -> str | None:
 
 
 def meta_key_fault(name: str) -> str | None:
-    if name in META_WRITTEN_BY_SIDECAR:
+    if name in META_OF_SIDECAR:
         return f"header '{name}' is reserved: the sidecar writes that meta entry itself"
     found = control_character(name)
     return f"a header's name contains {found}" if found else None
@@ -63,33 +56,24 @@ PARTITION_KEY = Target(noun="Kinesis partition key", limit=KEY_LIMIT, text_fault
 
 
 @dataclass(frozen=True)
-class Kinesis(Backend):
+class Kinesis(AwsBackend):
     """Options of the Kinesis back end."""
 
     name = "kinesis"
     title = "Kinesis"
 
     stream: Template = option(
-        Destination(STREAM), "Stream for every event without another one.", required=True
+        Destination(STREAM), "Stream forevery event without another one.", required=True
     )
-    region: str = option(Region(), "AWS region.", required=True)
     stream_routing: dict[str, Template] | None = option(Routing(STREAM), "Streams by payload case.")
     partition_key_template: Template = option(
         Destination(PARTITION_KEY),
         "Partition key; order is kept among records of one key.",
         default=trusted(DEFAULT_KEY, PARTITION_KEY),
     )
-    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
     static_headers: dict[str, str] | None = option(
         Headers(meta_key_fault), "Entries added to every envelope's meta, for Kinesis has no headers."
     )
-    access_key: str | None = option(
-        Secret(), "Access key; the default AWS credential chain if not given.", secret=True
-    )
-    secret_key: str | None = option(Secret(), "Secret key that belongs to the access key.", secret=True)
-    session_token: str | None = option(Secret(), "Session token of temporary credentials.", secret=True)
-    endpoint_url: str | None = option(Url(), "Endpoint instead of the region's own.")
-    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of those of botocore.")
     strict_order: bool = option(
         Switch(),
         "Puts one record of each partition key into a call. Without it calls are fuller where keys are few,"
@@ -104,10 +88,7 @@ class Kinesis(Backend):
     max_call_bytes: int = option(
         Integer(1024, LARGEST), "Most bytes in one call of at most 500 records.", default=5_242_880
     )
-    max_batch_size: int = option(Integer(1, 100_000), "Most records written at once.", default=2000)
-    max_batch_delay_ms: int = option(
-        Integer(0, 60_000), "How long a batch waits for more records.", default=20
-    )
+    max_batch_size: int = batch_size(2000)
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
         """Make a client, and see that the streams are there."""
@@ -128,7 +109,7 @@ class Kinesis(Backend):
         )
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
-        yield from credential_faults(self)
+        yield from super().faults()
         if self.max_record_bytes > self.max_call_bytes:
             yield (
                 "max_record_bytes",

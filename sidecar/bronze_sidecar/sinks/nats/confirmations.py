@@ -1,9 +1,4 @@
-"""Writes many NATS messages at once, and reads JetStream's confirmations without a task for each.
-
-The library connects, logs in, encrypts and keeps the connection alive. Its way of publishing costs
-several times the protocol's own work for each message, so prepared commands go straight to its
-transport, and confirmations are taken out of what the transport reads before the library parses it.
-"""
+"""The commands that publish records, and JetStream's confirmations, read without a task for each."""
 
 from __future__ import annotations
 
@@ -11,12 +6,12 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from nats.aio.transport import TcpTransport
+from bronze_buses.nats import TakingTransport
 
 from bronze_sidecar.routing.rules import Address, Record
 
+FORBIDDEN = "the user may not publish to the subject: check the permissions of --nats-user"
 _UNSAFE_IN_VALUE = re.compile(r"[\x00-\x1f\x7f]")
 _UNSAFE_IN_NAME = re.compile(r"[^!-$&-9;-~]")
 
@@ -60,15 +55,13 @@ class Confirmations:
             self._refuse(place, reason.encode())
 
 
-class ConfirmingTransport(TcpTransport):
-    """The library's transport, less the confirmations that it reads."""
+class ConfirmingTransport(TakingTransport):
+    """Takes the confirmations out of what the library reads."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # the library's
+        super().__init__()
         self.inbox = f"_INBOX.{secrets.token_hex(11)}"
         self.window: Confirmations | None = None
-        self.is_encrypting = False
-        """Whether TLS was begun; what goes wrong from then on has to do with it."""
         # A confirmation or an error is JSON in one line; a status such as 503 has headers and no payload.
         self._answers = re.compile(
             rb"H?MSG "
@@ -79,40 +72,21 @@ class ConfirmingTransport(TcpTransport):
         self._beginnings = (b"MSG " + self.inbox.encode(), b"HMSG " + self.inbox.encode())
         self._rest = b""
 
-    def __bool__(self) -> bool:
-        # The library replaces a transport that is not connected yet; this one is to stay.
-        return True
+    def note_error(self, text: str) -> None:
+        """Settle what the server refuses outside of its answers; the library puts the text in lower case."""
+        violation = re.search(r'permissions violation for publish to "(.*)"', text)
+        if violation and self.window:
+            self.window.refuse(violation[1], FORBIDDEN)
 
-    async def connect_tls(self, *arguments: Any, **named: Any) -> None:
-        """Take note that TLS begins."""
-        self.is_encrypting = True
-        await super().connect_tls(*arguments, **named)
+    def note_loss(self) -> None:
+        """Let nobody wait for answers that will not come."""
+        if self.window:
+            self.window.finished.set()
 
-    async def read(self, buffer_size: int) -> bytes:
-        """Return what the library has to see; it is called again at once for more."""
-        while True:
-            received: bytes = await super().read(buffer_size)
-            if not received:
-                return received
-            for_library = self._take_answers(self._rest + received)
-            if for_library:
-                return for_library
-
-    def abort(self) -> None:
-        """Let go of the socket, whatever waits to be sent: a frozen server would hold it for ever."""
-        for writer in (self._io_writer, self._bare_io_writer):
-            if writer is not None:
-                writer.transport.abort()
-
-    async def send(self, commands: list[bytes]) -> None:
-        """Write commands and wait until the socket has taken them."""
-        self.write(b"".join(commands))  # type: ignore[no-untyped-call] # the library's
-        await self.drain()  # type: ignore[no-untyped-call] # the library's
-
-    def _take_answers(self, data: bytes) -> bytes:
+    def take(self, received: bytes) -> bytes:
         """Take the complete answers out; keep an incomplete one for the next time."""
         # What stands before an answer, its window, its place, what it says; and so on to the end.
-        pieces = self._answers.split(data)
+        pieces = self._answers.split(self._rest + received)
         if self.window:
             self.window.settle(pieces[1::4], pieces[2::4], pieces[3::4])
         others = pieces[::4]

@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character, shorten
-from bronze_cli.values import File, Integer, ListOf, Scalar, Secret, Switch, Text, host_port_fault
+from bronze_cli.values import File, ListOf, Scalar, Secret, Switch, Text, host_port_fault
 
 from bronze_sidecar.routing.naming import Target
 from bronze_sidecar.routing.rules import Rules
 from bronze_sidecar.routing.template import Template
-from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing
-from bronze_sidecar.sinks.base import Backend, Sink, both_or_neither, meta_prefix_faults, needs_switch
+from bronze_sidecar.routing.values import Destination, Headers, Routing
+from bronze_sidecar.sinks.base import (
+    Backend,
+    Sink,
+    both_or_neither,
+    meta_prefix,
+    meta_prefix_faults,
+    tls_faults,
+)
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -51,7 +59,7 @@ def header_fault(name: str) -> str | None:
         return f"header '{shorten(name)}' is reserved: names that begin with 'Nats-' belong to NATS itself"
     if ":" in name or not name.isascii() or not name.isprintable() or " " in name:
         what = "it has a space, a ':' or a character that is not ASCII"
-        return f"header '{shorten(name)}' is no header name: {what}"
+        return f"header '{shorten(name)}' is not a header name: {what}"
     return None
 
 
@@ -69,7 +77,7 @@ class NatsServer(Scalar):
             try:
                 parts = urlsplit(text)
             except ValueError:
-                return [Fault("is no valid URL.", "It looks like nats://host:4222.")]
+                return [Fault("is not a valid URL.", "It looks like nats://host:4222.")]
             if "@" in parts.netloc:
                 return [
                     Fault("holds credentials.", "Give them by --nats-user and --nats-pass, or --nats-token.")
@@ -80,7 +88,7 @@ class NatsServer(Scalar):
                 or parts.query
                 or parts.fragment
             ):
-                return [Fault("is no valid URL.", "It looks like nats://host:4222 or tls://host:4222.")]
+                return [Fault("is not a valid URL.", "It looks like nats://host:4222 or tls://host:4222.")]
             address = parts.netloc
         fault = host_port_fault(address)
         return [fault] if fault else text
@@ -93,11 +101,11 @@ class StreamName(Scalar):
 
     def read(self, text: str) -> str | list[Fault]:
         what = stream_fault(text) if text else "it is empty"
-        return [Fault(f"is no stream name: {what}.")] if what else text
+        return [Fault(f"is not a stream name: {what}.")] if what else text
 
 
 @dataclass(frozen=True)
-class Nats(Backend):
+class Nats(TlsFiles, Backend):
     """Options of the NATS back end."""
 
     name = "nats"
@@ -107,27 +115,19 @@ class Nats(Backend):
         ListOf(NatsServer()), "Servers to connect to, as host:port, nats:// or tls:// URL.", required=True
     )
     subject: Template = option(
-        Destination(SUBJECT), "Subject for every event without another one.", required=True
+        Destination(SUBJECT), "Subject forevery event without another one.", required=True
     )
     subject_routing: dict[str, Template] | None = option(Routing(SUBJECT), "Subjects by payload case.")
     subject_template: Template | None = option(
         Destination(SUBJECT), "Subject by template; beats the plain subject."
     )
-    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
     static_headers: dict[str, str] | None = option(Headers(header_fault), "Headers added to every message.")
-    meta_headers_prefix: str = option(
-        Text(may_be_empty=True),
-        "Adds each meta entry as a header under this prefix; none if empty.",
-        default="",
-    )
+    meta_headers_prefix: str = meta_prefix("")
     user: str | None = option(Text(), "User name.")
     pass_: str | None = option(Secret(), "Password.", secret=True)
     token: str | None = option(Secret(), "Token, instead of user and password.", secret=True)
     creds_file: Path | None = option(File(), "Credentials file with the user's JWT and key.")
     tls: bool = option(Switch(), "Encrypts the connection with TLS; a tls:// URL does so too.", default=False)
-    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
-    tls_cert_file: Path | None = option(File(), "Client certificate, for mutual TLS.")
-    tls_key_file: Path | None = option(File(), "Key of the client certificate.")
     jetstream: bool = option(
         Switch(),
         "Publishes through JetStream, which confirms every message. Core NATS does not.",
@@ -136,10 +136,10 @@ class Nats(Backend):
     stream: str | None = option(
         StreamName(), "JetStream stream to create if it is not there, and to check if it is."
     )
-    max_batch_size: int = option(Integer(1, 100_000), "Most messages written at once.", default=1024)
-    max_batch_delay_ms: int = option(
-        Integer(0, 60_000), "How long a batch waits for more messages.", default=2
-    )
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.tls or any(server.startswith("tls://") for server in self.servers)
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
         """Connect, and see that a stream takes our subjects."""
@@ -160,10 +160,7 @@ class Nats(Backend):
         )
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
-        encrypted = self.tls or any(server.startswith("tls://") for server in self.servers)
-        if not encrypted:
-            yield from needs_switch(self, "tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
-        yield from both_or_neither(self, "tls_cert_file", "tls_key_file")
+        yield from tls_faults(self, encrypted=self.is_encrypted)
         yield from both_or_neither(self, "user", "pass_")
         ways = [name for name in ("user", "token", "creds_file") if getattr(self, name) is not None]
         for name in ways[1:]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import nats.errors
 import nats.js.errors
+from bronze_buses.errors import BusError
+from bronze_buses.nats import CONNECT_SECONDS, NatsConnection, NatsLogin
+from bronze_buses.tls import client_context
 from nats.aio.client import Client
 from nats.js.api import StreamConfig, StreamInfo
 
@@ -19,14 +20,18 @@ from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transi
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.routing.template import Template
-from bronze_sidecar.sinks.base import Failed, Limits
-from bronze_sidecar.sinks.nats.confirmations import Confirmations, ConfirmingTransport, command, header_line
+from bronze_sidecar.sinks.base import Failed, Limits, delivery_error
+from bronze_sidecar.sinks.nats.confirmations import (
+    FORBIDDEN,
+    Confirmations,
+    ConfirmingTransport,
+    command,
+    header_line,
+)
 from bronze_sidecar.sinks.nats.options import Nats
 
-CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10
 WRITE_LIMITS = Limits(records=16_384, bytes=16 << 20)
-FORBIDDEN = "the user may not publish to the subject: check the permissions of --nats-user"
 # nats-server/server/errors.json: answers that the same message will always get.
 PERMANENT_CODES = {
     10054: "the message is larger than the stream allows",
@@ -37,92 +42,29 @@ PERMANENT_CODES = {
 @asynccontextmanager
 async def open_nats(options: Nats, route: Route) -> AsyncIterator[NatsSink]:
     """Connect, see that a stream takes our subjects, and close in the end."""
-    connection = NatsConnection(options)
+    transport = ConfirmingTransport()
+    connection = NatsConnection(transport, on_error=transport.note_error, on_loss=transport.note_loss)
     try:
-        await connection.open()
+        try:
+            await connection.open(_login(options), "bronze-sidecar")
+        except BusError as error:
+            raise delivery_error(error) from error
         window = await _check_stream(options, connection.client) if options.jetstream else None
-        yield NatsSink(connection, route, confirmed=options.jetstream, forgets_ids_after=window)
+        yield NatsSink(connection, transport, route, confirmed=options.jetstream, forgets_ids_after=window)
     finally:
         await connection.close()
 
 
-class NatsConnection:
-    """A connection of the library, with what it reports asynchronously."""
-
-    def __init__(self, options: Nats) -> None:
-        self._options = options
-        self.client = Client()
-        self.transport = ConfirmingTransport()
-        # The one place that reaches into the library: it takes a transport that is there.
-        self.client._transport = self.transport  # noqa: SLF001
-        self.lost = asyncio.Event()
-        self.last_error = ""
-
-    async def open(self) -> None:
-        """Connect and log in; raise what the lane understands."""
-        options = self._options
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS * len(options.servers) + 1):
-                await self.client.connect(
-                    servers=[_with_scheme(server) for server in options.servers],
-                    name="bronze-sidecar",
-                    allow_reconnect=False,
-                    max_reconnect_attempts=1,
-                    reconnect_time_wait=0,
-                    connect_timeout=CONNECT_SECONDS,
-                    ping_interval=10,
-                    max_outstanding_pings=2,
-                    error_cb=self._on_error,
-                    disconnected_cb=self._on_loss,
-                    closed_cb=self._on_loss,
-                    user=options.user,
-                    password=options.pass_,
-                    token=options.token,
-                    user_credentials=str(options.creds_file) if options.creds_file else None,
-                    tls=_tls(options),
-                )
-        except (OSError, nats.errors.Error, TimeoutError, ValueError, TypeError) as error:
-            raise self._opening_error(error) from error
-
-    def _opening_error(self, error: Exception) -> DeliveryError:
-        text = f"{error} {self.last_error}".lower()
-        if "authorization" in text or "authentication" in text:
-            return Permanent(
-                "the server refuses the log-in: check --nats-user and --nats-pass, --nats-token, or"
-                " --nats-creds-file"
-            )
-        # Some errors of TLS are ValueErrors as well, so they come first.
-        reason = str(error) or self.last_error or type(error).__name__
-        reached = f"{' or '.join(self._options.servers)}: {reason}"
-        if self.transport.is_encrypting or isinstance(error, ssl.SSLError):
-            options = "--nats-tls-ca-file, --nats-tls-cert-file and --nats-tls-key-file"
-            return Transient(f"cannot connect with TLS (see {options}) to {reached}")
-        if isinstance(error, ValueError | TypeError):
-            return Permanent("the credentials cannot be used: check --nats-creds-file")
-        return Transient(f"cannot connect to {reached}")
-
-    async def _on_error(self, error: Exception) -> None:
-        self.last_error = str(error) or type(error).__name__
-        # The only answer to a message that the user may not publish; the library puts it in lower case.
-        violation = re.search(r'permissions violation for publish to "(.*)"', self.last_error)
-        if violation and self.transport.window:
-            self.transport.window.refuse(violation[1], FORBIDDEN)
-
-    async def _on_loss(self) -> None:
-        self.lost.set()
-        if self.transport.window:
-            self.transport.window.finished.set()
-
-    async def close(self) -> None:
-        """Close without waiting for a server that may be gone."""
-        self.lost.set()
-        try:
-            async with asyncio.timeout(1):
-                await self.client.close()
-        except (TimeoutError, OSError, nats.errors.Error):
-            pass
-        finally:
-            self.transport.abort()
+def _login(options: Nats) -> NatsLogin:
+    return NatsLogin(
+        servers=[server if "://" in server else f"nats://{server}" for server in options.servers],
+        flags="--nats-user and --nats-pass, --nats-token, or --nats-creds-file",
+        user=options.user,
+        password=options.pass_,
+        token=options.token,
+        creds_file=str(options.creds_file) if options.creds_file else None,
+        tls=client_context(options, "--nats-tls") if options.is_encrypted else None,
+    )
 
 
 class NatsSink:
@@ -131,11 +73,17 @@ class NatsSink:
     limits = WRITE_LIMITS
 
     def __init__(
-        self, connection: NatsConnection, route: Route, *, confirmed: bool, forgets_ids_after: float | None
+        self,
+        connection: NatsConnection,
+        transport: ConfirmingTransport,
+        route: Route,
+        *,
+        confirmed: bool,
+        forgets_ids_after: float | None,
     ) -> None:
         self.forgets_ids_after = forgets_ids_after
         self._connection = connection
-        self._transport = connection.transport
+        self._transport = transport
         self._max_payload = connection.client.max_payload
         self._more_headers = route.event_headers if route.has_event_headers else None
         self._confirmed = confirmed
@@ -194,9 +142,7 @@ class NatsSink:
     async def _send(self, commands: list[bytes]) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                # What the library still has to send, such as the subscription, goes first.
-                await self._connection.client._flush_pending(force_flush=True)  # noqa: SLF001
-                await self._transport.send(commands)
+                await self._connection.send(b"".join(commands))
         except (OSError, TimeoutError, RuntimeError) as error:
             raise Disconnected(f"sending failed: {error or type(error).__name__}") from error
 
@@ -297,24 +243,3 @@ def covers(taken: str, subject: str) -> bool:
         if index >= len(narrow) or part not in {"*", narrow[index]}:
             return False
     return len(wide) == len(narrow)
-
-
-def _with_scheme(server: str) -> str:
-    return server if "://" in server else f"nats://{server}"
-
-
-def _tls(options: Nats) -> ssl.SSLContext | None:
-    if not options.tls and not any(server.startswith("tls://") for server in options.servers):
-        return None
-    try:
-        context = ssl.create_default_context(cafile=str(options.tls_ca_file) if options.tls_ca_file else None)
-    except ssl.SSLError as error:
-        raise Permanent(f"--nats-tls-ca-file: no usable certificates: {error.reason}") from error
-    if options.tls_cert_file and options.tls_key_file:
-        try:
-            context.load_cert_chain(options.tls_cert_file, options.tls_key_file)
-        except ssl.SSLError as error:
-            raise Permanent(
-                f"--nats-tls-cert-file and --nats-tls-key-file: not usable: {error.reason}"
-            ) from error
-    return context

@@ -8,12 +8,16 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from bronze_buses.errors import Refused
+from bronze_buses.redis import encrypting, error_text, opening_error
+from bronze_buses.tls import client_context
 from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.connection import Connection, SSLConnection, parse_url
+from redis.asyncio.connection import Connection, parse_url
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
-from bronze_sidecar.sinks.redis.link import ANSWER_SECONDS, Cluster, Link, SingleServer, error_text, pack
+from bronze_sidecar.sinks.base import delivery_error
+from bronze_sidecar.sinks.redis.link import ANSWER_SECONDS, Cluster, Link, SingleServer, pack
 
 if TYPE_CHECKING:
     from bronze_sidecar.sinks.redis.options import Redis
@@ -48,7 +52,7 @@ class Settings:
         try:
             url: Any = parse_url(options.url) if options.url else {}
         except ValueError as error:
-            raise Permanent(f"--redis-url is of no use: {error}") from None
+            raise Permanent(f"--redis-url cannot be used: {error}") from None
         self.host = url.get("host", options.host)
         self.port = url.get("port", options.port)
         self.db = int(url.get("db", options.db))
@@ -58,8 +62,8 @@ class Settings:
         if "username" in url or "password" in url:
             self.credential_options = "the user and password in --redis-url"
         self.db_option = "--redis-url" if "db" in url else "--redis-db"
-        self.encrypted = options.tls or (options.url or "").startswith("rediss:")
-        self._class = _encrypting(_tls_context(options)) if self.encrypted else Connection
+        self.encrypted = options.is_encrypted
+        self._class = encrypting(_tls_context(options)) if self.encrypted else Connection
 
     def connection(self) -> Connection:
         return self._class(host=self.host, port=self.port, db=self.db, **self._common())
@@ -83,30 +87,10 @@ class Settings:
 
 
 def _tls_context(options: Redis) -> ssl.SSLContext:
-    ca_file, certificate = options.tls_ca_file, options.tls_cert_file
     try:
-        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
-    except OSError as error:
-        raise Permanent(f"--redis-tls-ca-file cannot be used: {error}") from error
-    if certificate is not None and options.tls_key_file is not None:
-        try:
-            context.load_cert_chain(certificate, options.tls_key_file, password="")
-        except OSError as error:
-            raise Permanent(
-                f"--redis-tls-cert-file and --redis-tls-key-file cannot be used: {error}"
-            ) from error
-    return context
-
-
-def _encrypting(context: ssl.SSLContext) -> type[Connection]:
-    """Return a class of connections with a context of ours: redis-py's always trusts the system's, too."""
-
-    class Encrypting(SSLConnection):
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            self.ssl_context.context = context
-
-    return Encrypting
+        return client_context(options, "--redis-tls")
+    except Refused as error:
+        raise Permanent(str(error)) from error
 
 
 async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]:
@@ -127,25 +111,11 @@ async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]
 
 
 def _cannot_open(error: Exception, settings: Settings) -> DeliveryError:
-    text = error_text(error)
-    if isinstance(error, AuthenticationError):
-        return Permanent(f"the server refuses {settings.credential_options}: {text}")
-    if settings.db and isinstance(error, ResponseError):
+    if settings.db and isinstance(error, ResponseError) and not isinstance(error, AuthenticationError):
+        text = error_text(error)
         return Permanent(f"the server refuses database {settings.db} of {settings.db_option}: {text}")
-    cause = _tls_error(error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return Permanent(
-            f"the server's certificate is not trusted, see --redis-tls-ca-file: {cause.verify_message}"
-        )
-    if cause is not None:
-        return Transient(f"TLS fails, see --redis-tls: {cause}")
-    return Transient(text)
-
-
-def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error
+    where = f"Redis at {settings.host}:{settings.port}"
+    return delivery_error(opening_error(error, where, settings.credential_options))
 
 
 async def ask(connection: Connection, *words: bytes) -> Any:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from bronze_buses.redis import error_text
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import Connection
 from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError, ResponseError
@@ -76,13 +77,6 @@ def classify_text(text: str) -> DeliveryError:
     if code in REFUSED:
         return Permanent(text)
     return Disconnected(text) if code in LOST else Transient(text)
-
-
-def error_text(error: BaseException) -> str:
-    # redis-py keeps the codes that it knows apart from the text.
-    code = getattr(error, "status_code", None)
-    text = str(error) or type(error).__name__
-    return f"{code} {text}" if code and not text.startswith(code) else text
 
 
 async def converse(connection: Connection, packed: Sequence[bytes]) -> list[Any]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character
-from bronze_cli.values import File, Host, Integer, Secret, Switch, Text, Url
+from bronze_cli.values import Host, Integer, Secret, Switch, Text, Url
 
 from bronze_sidecar.routing.naming import Target, text_fault_above
 from bronze_sidecar.routing.rules import Rules
 from bronze_sidecar.routing.template import Template
-from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing
-from bronze_sidecar.sinks.base import Backend, Sink, both_or_neither, flag, meta_prefix_faults, needs_switch
+from bronze_sidecar.routing.values import Destination, Headers, Routing
+from bronze_sidecar.sinks.base import Backend, Sink, flag, meta_prefix, meta_prefix_faults, tls_faults
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -38,7 +38,7 @@ STREAM = Target(noun="Redis stream key", limit=KEY_LIMIT, text_fault=text_fault_
 
 
 @dataclass(frozen=True)
-class Redis(Backend):
+class Redis(TlsFiles, Backend):
     """Options of the Redis Streams back end."""
 
     name = "redis"
@@ -53,7 +53,7 @@ class Redis(Backend):
         secret=True,
     )
     stream: Template = option(
-        Destination(STREAM), "Stream key for every event without another one.", required=True
+        Destination(STREAM), "Stream key forevery event without another one.", required=True
     )
     port: int = option(Integer(1, 65_535), "Server's port.", default=6379)
     password: str | None = option(Secret(), "Password.", secret=True)
@@ -61,36 +61,27 @@ class Redis(Backend):
     tls: bool = option(
         Switch(), "Encrypts the connection with TLS; a rediss:// URL does so too.", default=False
     )
-    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
-    tls_cert_file: Path | None = option(File(), "Client certificate, for mutual TLS.")
-    tls_key_file: Path | None = option(File(), "Key of the client certificate.")
     db: int = option(Integer(0, 2**31 - 1), "Number of the database.", default=0)
     stream_routing: dict[str, Template] | None = option(Routing(STREAM), "Stream keys by payload case.")
     stream_template: Template | None = option(
         Destination(STREAM), "Stream key by template; beats the plain key."
     )
-    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
     static_headers: dict[str, str] | None = option(Headers(field_fault), "Fields added to every entry.")
-    meta_headers_prefix: str = option(
-        Text(may_be_empty=True),
-        "Adds each meta entry as a field under this prefix; none if empty.",
-        default="meta.",
-    )
+    meta_headers_prefix: str = meta_prefix("meta.")
     maxlen: int | None = option(
         Integer(1, 2**53), "Trims each stream to about this many entries; not at all if not given."
     )
-    max_batch_size: int = option(Integer(1, 100_000), "Most entries written at once.", default=1024)
-    max_batch_delay_ms: int = option(
-        Integer(0, 60_000), "How long a batch waits for more entries.", default=2
-    )
 
-    @asynccontextmanager
-    async def open(self, route: Route) -> AsyncIterator[Sink]:
-        # The client library is loaded by those alone who use it.
+    @property
+    def is_encrypted(self) -> bool:
+        return self.tls or (self.url or "").startswith("rediss:")
+
+    def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
+        """Connect to the server or cluster."""
+        # Only now: a process pays for the client libraries of the back ends that are on.
         from bronze_sidecar.sinks.redis.sink import open_redis  # noqa: PLC0415
 
-        async with open_redis(self, route) as sink:
-            yield sink
+        return open_redis(self, route)
 
     def rules(self) -> Rules:
         return Rules(
@@ -107,10 +98,7 @@ class Redis(Backend):
     def faults(self) -> Iterator[tuple[str, Fault]]:
         if self.host is not None and self.url is not None:
             yield "url", Fault("does not go with --redis-host.", "Choose one of them.")
-        encrypted = self.tls or (self.url or "").startswith("rediss:")
-        if not encrypted:
-            yield from needs_switch(self, "tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
-        yield from both_or_neither(self, "tls_cert_file", "tls_key_file")
+        yield from tls_faults(self, encrypted=self.is_encrypted)
         if self.username is not None and self.password is None:
-            yield "username", Fault("is of no use alone.", f"Add {flag(self, 'password')}.")
+            yield "username", Fault("has no effect alone.", f"Add {flag(self, 'password')}.")
         yield from meta_prefix_faults(self.static_headers, self.meta_headers_prefix)

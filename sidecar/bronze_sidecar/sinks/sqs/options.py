@@ -7,20 +7,19 @@ import string
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character, shorten
-from bronze_cli.values import File, Integer, Secret, Switch, Url
+from bronze_cli.values import Integer, Switch
 
 from bronze_sidecar.routing.naming import Target
 from bronze_sidecar.routing.rules import DEFAULT_KEY, FREE_TEXT, Rules
 from bronze_sidecar.routing.template import Template, trusted
-from bronze_sidecar.routing.values import Cases, Destination, Headers, Routing, TemplatedHeaders
-from bronze_sidecar.sinks.aws.options import Region, credential_faults
-from bronze_sidecar.sinks.base import Backend, Sink
+from bronze_sidecar.routing.values import Destination, Headers, Routing, TemplatedHeaders
+from bronze_sidecar.sinks.aws.options import AwsBackend
+from bronze_sidecar.sinks.base import Sink, batch_size
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -43,15 +42,15 @@ def queue_url_fault(url: str) -> str | None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        return "it is no valid URL"
+        return "it is not a valid URL"
     # `urlsplit` itself lets spaces and control characters pass, and leaves some of them out.
     if not re.fullmatch(r"https?://[!-~]+", url) or not host or set("@?#") & set(url):
-        return "it is no queue URL such as https://sqs.eu-central-1.amazonaws.com/123456789012/name"
+        return "it is not a queue URL such as https://sqs.eu-central-1.amazonaws.com/123456789012/name"
     name = queue_name(url)
     if not re.fullmatch(r"(/[\w.~-]+)+/", parts.path.removesuffix(name), re.ASCII):
         return "its path has no account before the queue's name"
     if not re.fullmatch(rf"[A-Za-z0-9_-]+({re.escape(FIFO)})?", name):
-        return "its last part is no queue name of letters, digits, '-' and '_' (and '.fifo' at its end)"
+        return "its last part is not a queue name of letters, digits, '-' and '_' (and '.fifo' at its end)"
     return (
         f"the queue's name has more than {QUEUE_NAME_LIMIT} characters"
         if len(name) > QUEUE_NAME_LIMIT
@@ -88,18 +87,16 @@ DEFAULT_GROUP = trusted(DEFAULT_KEY, GROUP)
 
 
 @dataclass(frozen=True)
-class Sqs(Backend):
+class Sqs(AwsBackend):
     """Options of the SQS back end."""
 
     name = "sqs"
     title = "SQS"
 
     queue_url: Template = option(
-        Destination(QUEUE_URL), "Queue for every event without another one.", required=True
+        Destination(QUEUE_URL), "Queue forevery event without another one.", required=True
     )
-    region: str = option(Region(), "AWS region.", required=True)
     queue_routing: dict[str, Template] | None = option(Routing(QUEUE_URL), "Queue URLs by payload case.")
-    include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
     static_attributes: dict[str, str] | None = option(
         Headers(attribute_fault), "Attributes added to every message; all kinds together at most 10."
     )
@@ -111,13 +108,6 @@ class Sqs(Backend):
         Destination(GROUP),
         f"Message group on FIFO queues, within which order is kept; `{DEFAULT_KEY}` if not given.",
     )
-    access_key: str | None = option(
-        Secret(), "Access key; the default AWS credential chain if not given.", secret=True
-    )
-    secret_key: str | None = option(Secret(), "Secret key that belongs to the access key.", secret=True)
-    session_token: str | None = option(Secret(), "Session token of temporary credentials.", secret=True)
-    endpoint_url: str | None = option(Url(), "Endpoint instead of the region's own.")
-    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of those of botocore.")
     strict_order: bool = option(
         Switch(),
         "Puts one message of each group into a call to a FIFO queue. Without it calls are fuller where groups"
@@ -129,10 +119,7 @@ class Sqs(Backend):
         "Most bytes of a message, and of all messages in one call.",
         default=1_048_576,
     )
-    max_batch_size: int = option(Integer(1, 100_000), "Most messages written at once.", default=1000)
-    max_batch_delay_ms: int = option(
-        Integer(0, 60_000), "How long a batch waits for more messages.", default=20
-    )
+    max_batch_size: int = batch_size(1000)
 
     @property
     def destinations(self) -> list[Template]:
@@ -158,7 +145,7 @@ class Sqs(Backend):
         )
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
-        yield from credential_faults(self)
+        yield from super().faults()
         static, templated = self.static_attributes or {}, self.message_attributes or {}
         option_to_name = "message_attributes" if templated else "static_attributes"
         for name in static.keys() & templated.keys():

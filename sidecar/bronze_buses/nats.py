@@ -1,0 +1,173 @@
+"""Connections to NATS: the library connects, logs in, encrypts and answers pings; we read and write in bulk.
+
+The library handles each message by itself, which costs several times the protocol's own work. So prepared
+commands go straight to its transport, and what is ours is taken out of what the transport reads before the
+library parses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
+
+from bronze_buses.errors import BusError, Refused, Unreachable
+from bronze_buses.tls import certificate_fault, tls_error
+
+CONNECT_SECONDS = 5
+# What a server says to a user whom it does not know, or no longer knows.
+LOG_IN_REFUSED = re.compile(r"(?i)authorization violation|authentication (?:expired|revoked|error)")
+
+
+@dataclass(frozen=True)
+class NatsLogin:
+    """Where to connect, and as whom."""
+
+    servers: Sequence[str]
+    """As URLs."""
+    flags: str
+    """The flags that the log-in came from, for messages."""
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    creds_file: str | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class TakingTransport(TcpTransport):
+    """The library's transport, less what `take` keeps of what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # the library's
+        self.is_encrypting = False
+        """Whether TLS was begun; what goes wrong from then on has to do with it."""
+
+    def __bool__(self) -> bool:
+        # The library replaces a transport that is not connected yet; this one is to stay.
+        return True
+
+    def take(self, received: bytes) -> bytes:
+        """Keep what is ours, also in parts, and return the rest."""
+        raise NotImplementedError
+
+    async def read(self, buffer_size: int) -> bytes:
+        """Return what the library has to see; it is called again at once for more."""
+        while True:
+            received: bytes = await super().read(buffer_size)
+            if not received:
+                return received
+            for_library = self.take(received)
+            if for_library:
+                return for_library
+
+    async def connect_tls(self, *arguments: Any, **named: Any) -> None:
+        """Take note that TLS begins."""
+        self.is_encrypting = True
+        await super().connect_tls(*arguments, **named)
+
+    def abort(self) -> None:
+        """Let go of the socket, whatever waits to be sent: a frozen server would hold it forever."""
+        for writer in (self._io_writer, self._bare_io_writer):
+            if writer is not None:
+                writer.transport.abort()
+
+
+class NatsConnection:
+    """A connection of the library, with what it reports asynchronously."""
+
+    def __init__(
+        self,
+        transport: TakingTransport,
+        *,
+        on_error: Callable[[str], None] | None = None,
+        on_loss: Callable[[], None] | None = None,
+    ) -> None:
+        self.client = Client()
+        # The library takes a transport that is there.
+        self.client._transport = transport  # noqa: SLF001
+        self.lost = asyncio.Event()
+        self.last_error = ""
+        self._transport = transport
+        self._told: list[Exception] = []
+        self._on_error = on_error
+        self._on_loss = on_loss
+
+    async def open(self, login: NatsLogin, name: str) -> None:
+        """Connect and log in; raise BusError."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS * len(login.servers) + 1):
+                await self.client.connect(
+                    servers=list(login.servers),
+                    name=name,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=CONNECT_SECONDS,
+                    ping_interval=10,
+                    max_outstanding_pings=2,
+                    error_cb=self._note_error,
+                    disconnected_cb=self._note_loss,
+                    closed_cb=self._note_loss,
+                    user=login.user,
+                    password=login.password,
+                    token=login.token,
+                    user_credentials=login.creds_file,
+                    tls=login.tls,
+                )
+        except (OSError, nats.errors.Error, TimeoutError, ValueError, TypeError) as error:
+            self._transport.abort()
+            raise self._opening_error(error, login) from error
+
+    def _opening_error(self, error: Exception, login: NatsLogin) -> BusError:
+        errors = [error, *self._told]
+        if any(LOG_IN_REFUSED.search(str(each)) for each in errors):
+            return Refused(f"the NATS server refuses the log-in: check {login.flags}")
+        where = " or ".join(login.servers)
+        fault = next(filter(None, (certificate_fault(each, "--nats-tls") for each in errors)), None)
+        if fault is not None:
+            return Refused(f"{where}: {fault}")
+        reason = str(error) or self.last_error or type(error).__name__
+        # Some errors of TLS are ValueErrors as well, so they come first.
+        if self._transport.is_encrypting or any(map(tls_error, errors)):
+            flags = "--nats-tls-ca-file, --nats-tls-cert-file and --nats-tls-key-file"
+            return Unreachable(f"cannot connect with TLS (see {flags}) to {where}: {reason}")
+        if isinstance(error, ValueError | TypeError):
+            return Refused("the credentials cannot be used: check --nats-creds-file")
+        return Unreachable(f"cannot connect to {where}: {reason}")
+
+    async def _note_error(self, error: Exception) -> None:
+        self._told.append(error)
+        del self._told[:-10]
+        self.last_error = str(error) or type(error).__name__
+        if self._on_error:
+            self._on_error(self.last_error)
+
+    async def _note_loss(self) -> None:
+        self.lost.set()
+        if self._on_loss:
+            self._on_loss()
+
+    async def send(self, commands: bytes) -> None:
+        """Write commands and wait until the socket has taken them."""
+        # What the library still has to send, such as a subscription, goes first.
+        await self.client._flush_pending(force_flush=True)  # noqa: SLF001
+        self._transport.write(commands)  # type: ignore[no-untyped-call] # the library's
+        await self._transport.drain()  # type: ignore[no-untyped-call] # the library's
+
+    async def close(self) -> None:
+        """Close without waiting for a server that may be gone."""
+        self.lost.set()
+        try:
+            async with asyncio.timeout(1):
+                await self.client.close()
+        except (TimeoutError, OSError, nats.errors.Error):
+            pass
+        finally:
+            self._transport.abort()
