@@ -10,7 +10,7 @@ from bronze_cli.problems import Fault
 from bronze_cli.values import Scalar
 
 from bronze_pipeline.decoding.schema import EVENTS
-from bronze_pipeline.tables.commit_log import Notes
+from bronze_pipeline.tables.commit_log import CommitLog
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import format_of, in_one_line
@@ -59,7 +59,7 @@ def _columns(url: str, kind: str) -> set[str]:
     if kind == "delta":
         return {field.name for field in deltalake.DeltaTable(url).schema().fields}
     system, root = Folder(url, ()).open()
-    notes = Notes(url)
+    notes = CommitLog(url)
     for number in notes.numbers():
         for file in notes.commit(number).files:
             schema: pa.Schema = pq.read_schema(f"{root}/{file.path}", filesystem=system)

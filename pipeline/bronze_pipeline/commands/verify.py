@@ -20,7 +20,7 @@ from bronze_cli.values import Integer, Switch, Text
 
 from bronze_pipeline.commands.places import BronzeTable
 from bronze_pipeline.positions import Report, StreamReport, examine
-from bronze_pipeline.tables.commit_log import Notes
+from bronze_pipeline.tables.commit_log import CommitLog
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import format_of, in_one_line
@@ -78,7 +78,7 @@ class _Files:
             # The log writes paths as they stand in URLs.
             self._paths = [unquote(path) for path in paths]
         else:
-            self._paths = [file.path for commit in Notes(url).commits() for file in commit.files]
+            self._paths = [file.path for commit in CommitLog(url).commits() for file in commit.files]
 
     def __call__(self, columns: list[str]) -> Iterator[pa.Table]:
         for path in self._paths:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from bronze_pipeline.sources.options import OptionError
-from bronze_pipeline.tables.commit_log import Commit, Notes
+from bronze_pipeline.tables.commit_log import Commit, CommitLog
 from bronze_pipeline.tables.files import Folder, Written
 from bronze_pipeline.tables.tables import format_of
 
@@ -117,10 +117,10 @@ class ParquetLog:
         self.url = url
 
     def version(self) -> int:
-        return max(Notes(self.url).numbers(), default=-1)
+        return max(CommitLog(self.url).numbers(), default=-1)
 
     def table_id(self) -> str:
-        return Notes(self.url).table_id()
+        return CommitLog(self.url).table_id()
 
     def snapshot(self, version: int) -> list[Added]:
         files = [
@@ -135,7 +135,7 @@ class ParquetLog:
 
     def _commit(self, number: int) -> Commit:
         try:
-            return Notes(self.url).commit(number)
+            return CommitLog(self.url).commit(number)
         except FileNotFoundError as error:
             raise OptionError(
                 f"commit {number} of the table at {self.url} is no longer noted. {NEW_CHECKPOINT}"

@@ -30,7 +30,7 @@ class Commit:
     files: Sequence[Written]
 
 
-class Notes:
+class CommitLog:
     """The notes of the table at a place."""
 
     def __init__(self, url: str) -> None:

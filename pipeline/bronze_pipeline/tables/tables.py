@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.fs
 from deltalake.transaction import AddAction, RemoveAction
 
-from bronze_pipeline.tables.commit_log import LOG, Commit, Notes
+from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
 
 INDEX = pa.schema(
@@ -196,7 +196,7 @@ class ParquetTable:
         self._is_clean = False
         _require_format(url, "parquet")
         self._system, self._root = self.folder.open()
-        self._notes = Notes(url)
+        self._notes = CommitLog(url)
         try:
             self._notes.create()
             self._system.create_dir(f"{self._root}/{STAGING}", recursive=True)

@@ -10,7 +10,7 @@ from bronze_sidecar.envelope.event import EVENT_ID_HEADS, Event, Facts
 from bronze_sidecar.envelope.payloads import FIELD_NUMBERS
 from bronze_sidecar.envelope.wire import Heads, delimited, heads, string_field, varint_field
 from bronze_sidecar.mapping.decimals import is_zero
-from bronze_sidecar.mapping.message import (
+from bronze_sidecar.mapping.message_base import (
     ABSENT,
     INT64,
     NUMBER_STARTS,

@@ -13,7 +13,7 @@ from bronze_sidecar.envelope.payloads import META_OF_SIDECAR, ORIGINS
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, varint_field
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping.book_messages import BookChange
-from bronze_sidecar.mapping.message import Exact, Message, NotANumber
+from bronze_sidecar.mapping.message_base import Exact, Message, NotANumber
 from bronze_sidecar.mapping.messages import AnyMessage
 from bronze_sidecar.mapping.rejections import explain
 

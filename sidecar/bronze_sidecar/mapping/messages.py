@@ -12,7 +12,7 @@ import msgspec
 from bronze_sidecar.envelope.payloads import FIELD_NUMBERS
 from bronze_sidecar.envelope.wire import delimited, heads, string_field, varint_field
 from bronze_sidecar.mapping.book_messages import BookChange, BookSnapshot, GroupedBookSnapshot
-from bronze_sidecar.mapping.message import (
+from bronze_sidecar.mapping.message_base import (
     ABSENT,
     EVENT_TS,
     UINT32,

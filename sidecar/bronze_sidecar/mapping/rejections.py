@@ -10,7 +10,7 @@ import msgspec
 
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping.book_messages import Level, Levels
-from bronze_sidecar.mapping.message import ABSENT, Flag, Number, Text, Texts, shortened
+from bronze_sidecar.mapping.message_base import ABSENT, Flag, Number, Text, Texts, shortened
 from bronze_sidecar.mapping.messages import AnyMessage
 
 _CLASSES = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyMessage)}
