@@ -153,7 +153,7 @@ def frozen(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
 
 
 def _is_stuck(task: asyncio.Task[Any]) -> bool:
-    """Tell gRPC's task that now and then waits for ever for the status of a call whose batch has failed."""
+    """Tell gRPC's task that now and then waits forever for the status of a call whose batch has failed."""
     return getattr(task.get_coro(), "__qualname__", "") == "_AioCall._handle_status_once_received"
 
 

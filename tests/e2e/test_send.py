@@ -118,7 +118,7 @@ def test_filtered_events_are_delivered_too(discarding: SidecarProcess) -> None:
 def test_an_empty_input_is_delivered(discarding: SidecarProcess) -> None:
     status, summary, errors = send("-", f"--to={discarding.address}")
     assert (status, counts(summary)) == (0, (0, 0, 0, 0, 0, 0))
-    assert errors == "bronze-sidecar: standard input holds no messages.\n"
+    assert errors == "bronze-sidecar: standard input contains no messages.\n"
 
 
 @pytest.mark.parametrize("form", ["gzip", "zstd"])
