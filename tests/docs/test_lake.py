@@ -22,7 +22,7 @@ from servers import NatsServer, Unavailable
 from sidecar_process import PROGRAM as SIDECAR
 from sidecar_process import sidecar
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
 
 LAKEHOUSE = ROOT / "docs/lakehouse.md"
 NOTEBOOK = ROOT / "examples/query-tables.ipynb"
@@ -140,7 +140,7 @@ def run(folder: Path, *command: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=500,
         check=False,
         env={
             **os.environ,
