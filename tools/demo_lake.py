@@ -21,7 +21,6 @@ PROGRAM = "bronze-pipeline"
 EXCHANGE, SYMBOL = "bitmex", "XBTUSD"
 BARS = "2s"
 SHOWN = 5
-COMMAND_SECONDS = 600
 
 
 class CommandFailed(Exception):  # noqa: N818 - named for what it says
@@ -64,7 +63,7 @@ def chart_command(places: Places) -> list[str]:
     return ["chart", "--from", str(places.lake / "silver"), *what, "--out", str(places.chart)]
 
 
-def run(command: Sequence[str]) -> str:
+def run(command: Sequence[str], seconds: float) -> str:
     """Run a command, with its progress where it is seen; return what it printed."""
     shows_progress = sys.stderr.isatty()
     done = subprocess.run(
@@ -73,7 +72,7 @@ def run(command: Sequence[str]) -> str:
         stderr=None if shows_progress else subprocess.PIPE,
         text=True,
         env={"SPARK_SUBMIT_OPTS": quick_java(), **os.environ},
-        timeout=COMMAND_SECONDS,
+        timeout=seconds,
         check=False,
     )
     if done.returncode:

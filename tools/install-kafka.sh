@@ -44,3 +44,4 @@ kill "$broker" 2>/dev/null || true
 wait "$broker" || true
 rm -rf "$trial"
 touch "$folder/.ready"
+echo "setup: the Kafka broker is installed"

@@ -15,3 +15,4 @@ mvn --quiet --batch-mode --file tools/spark/pom.xml dependency:copy-dependencies
   -DincludeScope=runtime -DoutputDirectory="$PWD/$folder/libs" >"$folder/maven.log" 2>&1 ||
   leave "Maven could not resolve tools/spark/pom.xml (see $folder/maven.log)"
 touch "$folder/.ready"
+echo "setup: Spark's Kafka connector is installed"

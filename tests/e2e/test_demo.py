@@ -118,6 +118,23 @@ def test_kept_running_it_says_where_to_look_and_an_interrupt_ends_all(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("messages", "seconds", "step"), [(200_000, "0.2", "3. Through"), (500, "1.5", "6. From the bus")]
+)
+def test_a_step_that_takes_too_long_ends_it_with_a_sentence(
+    folder: Path, tmp_path: Path, messages: int, seconds: str, step: str
+) -> None:
+    if step.startswith("6") and missing_java() is not None:
+        pytest.skip("without Java there are no tables")
+    demo = start(folder, f"--messages={messages}", f"--step-seconds={seconds}", f"--out={tmp_path}")
+    text, _ = demo.communicate(timeout=150)
+    assert demo.returncode == 1
+    assert f"The demo ends here: this step took more than {seconds} seconds." in text.partition(step)[2]
+    assert "Traceback" not in text
+    assert processes_of(folder) == []
+    assert list(folder.iterdir()) == []
+
+
 def test_interrupted_half_way_it_leaves_nothing(folder: Path) -> None:
     demo = start(folder, "--messages=200000")
     deadline = time.monotonic() + 60
