@@ -26,5 +26,5 @@ class Region(Scalar):
 class AwsEndpoint:
     """Where a service is."""
 
-    endpoint_url: str | None = option(Url(), "Endpoint instead of the region's own.")
-    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of those of botocore.")
+    endpoint_url: str | None = option(Url(), "Endpoint to use instead of the region's default.")
+    tls_ca_file: Path | None = option(File(), "CA certificates to trust instead of botocore's.")

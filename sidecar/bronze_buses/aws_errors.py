@@ -1,7 +1,7 @@
-"""What errors of calls to AWS mean, by their codes.
+"""What errors from AWS calls mean, by code.
 
-The codes stand on https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html and on the same
-page of SQS, which names some of them differently.
+The codes are listed at https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html and on the
+corresponding page for SQS, which names some of them differently.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ UNUSABLE_CREDENTIALS = (
 
 
 class Meaning(Enum):
-    """What an error of a call says."""
+    """What an error from a call means."""
 
     NO_CREDENTIALS = auto()
-    """There are none to use; the error's text names files and profiles, never a key."""
+    """None can be used; the error's text names files and profiles, never a key."""
     CREDENTIALS_REFUSED = auto()
-    """AWS does not know them, or no longer; the error's text may hold parts of the request."""
+    """AWS does not know them, or no longer does; the error's text may hold parts of the request."""
     DENIED = auto()
-    """The credentials are good, but do not allow the call."""
+    """The credentials are valid but do not allow the call."""
     MISSING = auto()
     """There is no such stream or queue."""
     BAD_REQUEST = auto()
-    """The service will never take the call as it is."""
+    """The service will never accept the call as it is."""
     TLS_FAILED = auto()
     UNREACHABLE = auto()
     OTHER = auto()
 
 
 def meaning_of(error: Exception) -> Meaning:
-    """Say what an error of botocore's, or of the network, means."""
+    """Return what an error from botocore or the network means."""
     if isinstance(error, exceptions.ClientError):
         return _BY_CODE.get(error_code(error.response), Meaning.OTHER)
     if isinstance(error, UNUSABLE_CREDENTIALS):
@@ -86,7 +86,7 @@ def meaning_of(error: Exception) -> Meaning:
 
 
 def error_code(response: Any) -> str:
-    """Return an error's code without the name space that some services write before it."""
+    """Return an error's code without the namespace that some services put before it."""
     return str(response.get("Error", {}).get("Code", "")).rpartition(".")[2].rpartition("#")[2]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class BusError(Exception):
-    """A bus cannot be used; the text says why, and how to put it right if that is known."""
+    """A bus cannot be used; the text says why, and how to fix it if that is known."""
 
 
 class Unreachable(BusError):  # noqa: N818 - named for what it says
-    """It cannot be used now; later it may."""
+    """It cannot be used now, but may be later."""
 
 
 class Refused(BusError):  # noqa: N818 - named for what it says

@@ -1,7 +1,7 @@
 """Connections to NATS: the library connects, logs in, encrypts and answers pings; we read and write in bulk.
 
-The library handles each message by itself, which costs several times the protocol's own work. So prepared
-commands go straight to its transport, and what is ours is taken out of what the transport reads before the
+The library handles messages one at a time, which costs several times the protocol's own work. So prepared
+commands go straight to its transport, and our messages are taken out of what the transport reads before the
 library parses it.
 """
 
@@ -22,7 +22,7 @@ from bronze_buses.errors import BusError, Refused, Unreachable
 from bronze_buses.tls import certificate_fault, tls_error
 
 CONNECT_SECONDS = 5
-# What a server says to a user whom it does not know, or no longer knows.
+# What a server says to a user it does not know, or no longer knows.
 LOG_IN_REFUSED = re.compile(r"(?i)authorization violation|authentication (?:expired|revoked|error)")
 
 
@@ -33,7 +33,7 @@ class NatsLogin:
     servers: Sequence[str]
     """As URLs."""
     flags: str
-    """The flags that the log-in came from, for messages."""
+    """The flags that the login came from, for messages."""
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
@@ -42,23 +42,23 @@ class NatsLogin:
 
 
 class TakingTransport(TcpTransport):
-    """The library's transport, less what `take` keeps of what it reads."""
+    """The library's transport, minus the bytes that `take` keeps."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # the library's
         self.is_encrypting = False
-        """Whether TLS was begun; what goes wrong from then on has to do with it."""
+        """Whether TLS has begun; a failure to connect after that is a TLS failure."""
 
     def __bool__(self) -> bool:
-        # The library replaces a transport that is not connected yet; this one is to stay.
+        # The library replaces a transport that is not connected yet; this one must stay.
         return True
 
     def take(self, received: bytes) -> bytes:
-        """Keep what is ours, also in parts, and return the rest."""
+        """Keep what is ours, even if incomplete, and return the rest."""
         raise NotImplementedError
 
     async def read(self, buffer_size: int) -> bytes:
-        """Return what the library has to see; it is called again at once for more."""
+        """Return what the library must see; it calls again at once for more."""
         while True:
             received: bytes = await super().read(buffer_size)
             if not received:
@@ -68,19 +68,19 @@ class TakingTransport(TcpTransport):
                 return for_library
 
     async def connect_tls(self, *arguments: Any, **named: Any) -> None:
-        """Take note that TLS begins."""
+        """Note that TLS has begun."""
         self.is_encrypting = True
         await super().connect_tls(*arguments, **named)
 
     def abort(self) -> None:
-        """Let go of the socket, whatever waits to be sent: a frozen server would hold it forever."""
+        """Drop the socket, with anything unsent: a frozen server would hold it forever."""
         for writer in (self._io_writer, self._bare_io_writer):
             if writer is not None:
                 writer.transport.abort()
 
 
 class NatsConnection:
-    """A connection of the library, with what it reports asynchronously."""
+    """A connection made by the library, with what it reports asynchronously."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class NatsConnection:
         on_loss: Callable[[], None] | None = None,
     ) -> None:
         self.client = Client()
-        # The library takes a transport that is there.
+        # The library uses a transport that is already set.
         self.client._transport = transport  # noqa: SLF001
         self.lost = asyncio.Event()
         self.last_error = ""
@@ -128,16 +128,16 @@ class NatsConnection:
     def _opening_error(self, error: Exception, login: NatsLogin) -> BusError:
         errors = [error, *self._told]
         if any(LOG_IN_REFUSED.search(str(each)) for each in errors):
-            return Refused(f"the NATS server refuses the log-in: check {login.flags}")
+            return Refused(f"the NATS server refuses the login: check {login.flags}")
         where = " or ".join(login.servers)
         fault = next(filter(None, (certificate_fault(each, "--nats-tls") for each in errors)), None)
         if fault is not None:
             return Refused(f"{where}: {fault}")
         reason = str(error) or self.last_error or type(error).__name__
-        # Some errors of TLS are ValueErrors as well, so they come first.
+        # Some TLS errors are also ValueErrors, so they come first.
         if self._transport.is_encrypting or any(map(tls_error, errors)):
             flags = "--nats-tls-ca-file, --nats-tls-cert-file and --nats-tls-key-file"
-            return Unreachable(f"cannot connect with TLS (see {flags}) to {where}: {reason}")
+            return Unreachable(f"cannot connect to {where} with TLS (see {flags}): {reason}")
         if isinstance(error, ValueError | TypeError):
             return Refused("the credentials cannot be used: check --nats-creds-file")
         return Unreachable(f"cannot connect to {where}: {reason}")

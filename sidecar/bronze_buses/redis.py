@@ -1,4 +1,4 @@
-"""Connections to Redis: what both the library's clients, with asyncio and without, have in common."""
+"""Connections to Redis: what the library's asyncio and blocking clients have in common."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bronze_buses.tls import causes, certificate_fault, tls_error
 
 
 def encrypting(context: ssl.SSLContext) -> type[async_redis.Connection]:
-    """Return a class of connections with a context of ours: the library's always trusts the system's, too."""
+    """Return a connection class with our TLS context: the library's own also trusts the system's CAs."""
 
     class Encrypting(async_redis.SSLConnection):
         def __init__(self, **settings: Any) -> None:
@@ -25,7 +25,7 @@ def encrypting(context: ssl.SSLContext) -> type[async_redis.Connection]:
 
 
 def encrypting_without_asyncio(context: ssl.SSLContext) -> type[sync_redis.Connection]:
-    """Return the same for connections without asyncio."""
+    """Return the same for blocking connections."""
 
     class Encrypting(sync_redis.SSLConnection):
         def _wrap_socket_with_ssl(self, sock: Any) -> ssl.SSLSocket:
@@ -35,25 +35,25 @@ def encrypting_without_asyncio(context: ssl.SSLContext) -> type[sync_redis.Conne
 
 
 def opening_error(error: Exception, where: str, credentials: str) -> BusError:
-    """Say what it means that a connection could not be made.
+    """Return what a failure to connect means.
 
     `credentials` names the flags that the user and password came from.
     """
     for each in causes(error):
         if isinstance(each, AuthenticationError):
-            return Refused(f"{where} refuses the log-in ({error_text(each)}): check {credentials}")
+            return Refused(f"{where} refuses the login ({error_text(each)}): check {credentials}")
         if isinstance(each, NoPermissionError):
-            return Refused(f"{where} does not give the user the rights that it needs: {error_text(each)}")
+            return Refused(f"{where} does not grant the user the permissions it needs: {error_text(each)}")
     fault = certificate_fault(error, "--redis-tls")
     if fault:
         return Refused(f"{where}: {fault}")
     if tls := tls_error(error):
-        return Unreachable(f"{where}: TLS fails, see --redis-tls: {tls}")
+        return Unreachable(f"{where}: TLS failed, see --redis-tls: {tls}")
     return Unreachable(f"{where}: {error_text(error)}")
 
 
 def error_text(error: BaseException) -> str:
-    """Return what a server said, with its code: the library keeps the codes that it knows apart."""
+    """Return what a server said, with its code: the library strips codes that it knows from the text."""
     code = getattr(error, "status_code", None)
     text = str(error) or type(error).__name__
     return f"{code} {text}" if code and not text.startswith(code) else text

@@ -20,15 +20,15 @@ OUR_CERTIFICATE_REFUSED = re.compile(r"ALERT.*(?:CERTIFICATE|UNKNOWN_CA)")
 class TlsFiles:
     """The options that name certificates."""
 
-    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
+    tls_ca_file: Path | None = option(File(), "CA certificates to trust instead of the system's.")
     tls_cert_file: Path | None = option(File(), "Client certificate, for mutual TLS.")
-    tls_key_file: Path | None = option(File(), "Key of the client certificate.")
+    tls_key_file: Path | None = option(File(), "Private key of the client certificate.")
 
 
 def client_context(files: TlsFiles, flags: str) -> ssl.SSLContext:
-    """Make the context of a client; raise Refused if a file cannot be used.
+    """Make a client's context; raise Refused if a file cannot be used.
 
-    `flags` is what the flags of the files begin with, such as `--nats-tls`.
+    `flags` is what the files' flags begin with, such as `--nats-tls`.
     """
     try:
         context = ssl.create_default_context(cafile=files.tls_ca_file)
@@ -50,19 +50,19 @@ def _reason(error: OSError) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, and what it came from."""
+    """Yield an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def tls_error(error: BaseException) -> ssl.SSLError | None:
-    """Return the error of TLS that another one came from, if one did."""
+    """Return the TLS error that caused another one, if any."""
     return next((each for each in causes(error) if isinstance(each, ssl.SSLError)), None)
 
 
 def certificate_fault(error: BaseException, flags: str) -> str | None:
-    """Say what is wrong with certificates, if that made a connection fail, and which flags to check."""
+    """Return what is wrong with certificates and which flags to check, if that made a connection fail."""
     for each in causes(error):
         if isinstance(each, ssl.SSLCertVerificationError):
             return f"the server's certificate is not trusted ({each.verify_message}): check {flags}-ca-file"

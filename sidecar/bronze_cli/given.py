@@ -1,4 +1,4 @@
-"""Where options are given: flags and variables. Each reader says what was given, and where."""
+"""Where options come from: flags and variables. Each reader reports what was given, and where."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from bronze_cli.options import Option, Raw
 from bronze_cli.problems import Fault, Problem, nearest, shorten
 from bronze_cli.values import Switch, file_fault
 
-# More is a wrong file, or a device without an end.
+# Anything larger is the wrong file, or an endless device.
 SECRET_SIZE_LIMIT = 1 << 16
 
 
 GivenValues: TypeAlias = Mapping[str, tuple[str, Raw | None]]
-"""Option path to the place and the value; None where the value is refused already."""
+"""Option path to place and value; the value is None if it was already refused."""
 
 
 @dataclass
 class Given:
-    """The options that one source gives, and what is wrong with the way it gives them."""
+    """The options from one source, and what is wrong with how they are given."""
 
     values: dict[str, tuple[str, Raw | None]] = field(default_factory=dict, repr=False)
     problems: list[Problem] = field(default_factory=list)
@@ -30,13 +30,13 @@ class Given:
     """Arguments that are not options, for a command that takes some."""
 
     def refuse(self, option: Option[Any], where: str, what: str, remedy: str = "") -> None:
-        """Note that an option is given in a way that cannot be read."""
+        """Record that an option is given in a form that cannot be read."""
         self.problems.append(Problem(where, what, remedy))
         self.values.setdefault(option.path, (where, None))
 
 
 class Names:
-    """Every spelling of every option, to look one up by."""
+    """Every spelling of every option, for lookup."""
 
     def __init__(
         self, options: Sequence[Option[Any]], *, listed_by: str, takes_operands: bool = False
@@ -64,9 +64,9 @@ class Names:
             self.keys.setdefault(option.group, {})[key] = (option, is_file)
 
     def unknown(self, name: str, among: Mapping[str, Any]) -> Problem:
-        """Say that no option has a name, and which one was probably meant."""
+        """Report a name that no option has, and the option probably meant."""
         close = nearest(name, among)
-        remedy = f"Did you mean {close}?" if close else f"`{self.listed_by}` lists all."
+        remedy = f"Did you mean {close}?" if close else f"`{self.listed_by}` lists them all."
         return Problem(name_alone(name), "no such option.", remedy)
 
 
@@ -77,7 +77,7 @@ class Argument(NamedTuple):
     """A piece of the command line: a flag with its value, or an operand."""
 
     words: list[str]
-    """As they were typed."""
+    """As typed."""
     flag: str = ""
     """Empty for an operand."""
     option: Option[Any] | None = None
@@ -89,7 +89,7 @@ class Argument(NamedTuple):
 
 
 def read_arguments(arguments: Sequence[str], names: Names) -> Iterator[Argument]:
-    """Take a command line apart: `--name value`, `--name=value` and, for switches, `--name` alone."""
+    """Split a command line: `--name value`, `--name=value` and, for switches, just `--name`."""
     pending = list(reversed(arguments))
     while pending:
         word = pending.pop()
@@ -101,7 +101,7 @@ def read_arguments(arguments: Sequence[str], names: Names) -> Iterator[Argument]
         if equals:
             yield Argument([word], flag, option, is_file, value)
             continue
-        # What follows a mistyped flag is that flag's value.
+        # Whatever follows a mistyped flag is its value.
         meant = option or _meant(flag, names)
         has_value = (meant or not names.takes_operands) and _is_value(meant, pending, names)
         words = [word, pending.pop()] if has_value else [word]
@@ -115,7 +115,7 @@ def _meant(flag: str, names: Names) -> Option[Any] | None:
 
 
 def _is_value(option: Option[Any] | None, pending: Sequence[str], names: Names) -> bool:
-    """Tell whether what follows a flag is its value."""
+    """Return whether the next argument is the flag's value."""
     following = pending[-1] if pending else None
     if following is None or following.partition("=")[0] in names.flags:
         return False
@@ -148,7 +148,7 @@ def from_flags(arguments: Sequence[str], names: Names) -> Given:
 
 
 def without_secrets(arguments: Sequence[str], names: Names) -> tuple[list[str], dict[str, str]]:
-    """Return a valid command line without the secrets in it, and the secrets by their variables."""
+    """Return a valid command line without its secrets, and the secrets by variable."""
     kept: list[str] = []
     secrets: dict[str, str] = {}
     for argument in read_arguments(arguments, names):
@@ -181,7 +181,7 @@ def from_environment(environ: Mapping[str, str], names: Names, prefix: str) -> G
 
 
 def give(given: Given, option: Option[Any], where: str, raw: Raw, *, is_file: bool) -> None:
-    """Note a value; most options may be given once only."""
+    """Record a value; most options may be given only once."""
     if not _is_unicode(raw):
         given.refuse(option, where, "is not valid UTF-8.")
         return
@@ -199,12 +199,12 @@ def give(given: Given, option: Option[Any], where: str, raw: Raw, *, is_file: bo
     if both is not None:
         given.values[option.path] = (first, both)
     else:
-        what = "is given twice." if first == where else f"is given twice, also by {first}."
+        what = "is given twice." if first == where else f"is given twice; {first} also sets it."
         given.problems.append(Problem(where, what, "Give it once."))
 
 
 def parsed(values: GivenValues, names: Names, problems: list[Problem]) -> dict[str, Any]:
-    """Return the value of each option that can be read, by its path; add what is wrong with the others."""
+    """Return the value of each valid option, by path; add the problems of the others."""
     found = {}
     for path, (where, raw) in values.items():
         if raw is None:
@@ -214,22 +214,21 @@ def parsed(values: GivenValues, names: Names, problems: list[Problem]) -> dict[s
         if not isinstance(value, list):
             found[path] = value
         elif _may_hold_credentials(raw, value_type.before_credentials):
-            problems += [
-                Problem(where, "is wrong, and not shown: it may hold credentials.", f.remedy) for f in value
-            ]
+            what = "is invalid; it is not shown because it may hold credentials."
+            problems += [Problem(where, what, fault.remedy) for fault in value]
         else:
             problems += [Problem(where, fault.what, fault.remedy) for fault in value]
     return found
 
 
 def _may_hold_credentials(raw: Raw, sign: str) -> bool:
-    """Whether '@' stands behind the sign, also where a comma in the password splits the text."""
+    """Whether '@' appears after the sign, even if a comma in the password splits the text."""
     texts = [raw] if isinstance(raw, str) else raw.values() if isinstance(raw, dict) else raw
     return any("@" in text.partition(sign)[2] for text in texts)
 
 
 def missing(values: Mapping[str, object], options: Sequence[Option[Any]]) -> list[Problem]:
-    """Say which required options are not given."""
+    """Report the required options that are not given."""
     return [
         Problem(each.flag, "is missing.", f"Write {each.flag}={each.value_type.metavar}.")
         for each in options
@@ -247,10 +246,10 @@ def _is_unicode(raw: Raw) -> bool:
 
 
 def _secret_from(path: Raw) -> str | Fault:
-    """Read a secret's file; an editor's newline at the end is not part of it."""
+    """Read a secret from its file, without the newline that editors add at the end."""
     if not isinstance(path, str):
         return Fault("must be the path of a file.")
-    # The path is not shown, for the secret itself may stand there by mistake.
+    # The path is not shown: it may be the secret itself, given by mistake.
     fault = file_fault(path, shown=False)
     if fault:
         return Fault(fault.what, "Give the path of a file that holds the secret.")
@@ -258,7 +257,7 @@ def _secret_from(path: Raw) -> str | Fault:
         content = start_of(Path(path), SECRET_SIZE_LIMIT + 1)
         secret = content.decode().removesuffix("\n").removesuffix("\r")
     except (OSError, UnicodeDecodeError):
-        return Fault("the file cannot be read as UTF-8 text.")
+        return Fault("the file is not readable UTF-8 text.")
     if len(content) > SECRET_SIZE_LIMIT:
         return Fault(f"the file has more than {SECRET_SIZE_LIMIT} bytes.")
     return secret or Fault("the file is empty.")
@@ -270,6 +269,6 @@ def start_of(path: Path, size: int) -> bytes:
 
 
 def name_alone(text: str) -> str:
-    """Show a name that is not an option's without what cannot be part of one: it may be a secret's value."""
+    """Show an unknown name up to the first character that no name contains: the rest may be a secret."""
     name = re.match(r"[\w.-]*", text)[0]  # type: ignore[index] # it matches anything
     return shorten(name if name == text else f"{name}…")

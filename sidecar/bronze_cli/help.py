@@ -1,4 +1,4 @@
-"""Options as a terminal shows them."""
+"""Options, formatted for a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH = 100
 
 
 def wrapped(text: str, width: int = WIDTH) -> Iterator[str]:
-    """Yield the lines of paragraphs, which an empty line separates."""
+    """Yield the wrapped lines of paragraphs, which are separated by empty lines."""
     for number, paragraph in enumerate(text.strip().split("\n\n")):
         if number:
             yield ""

@@ -1,4 +1,4 @@
-"""Options are declared once, as fields of a dataclass; every spelling of their names derives from there."""
+"""Options are declared once, as fields of a dataclass; every spelling of their names is derived from that."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ValueType(Protocol[T_co]):
     """The type of an option's value. Each is a subclass."""
 
     metavar: str
-    """Stands for the value in `--help`; empty if the flag may stand without one."""
+    """Placeholder for the value in `--help`; empty if the flag may be given without one."""
     before_credentials: str = ":"
-    """What stands before a user and password, if a value has any: such a value is never shown."""
+    """What precedes a user and password in a value; a value that holds them is never shown."""
 
     def parse(self, raw: Raw) -> T_co | list[Fault]:
         """Return the value, or everything that is wrong with it."""
@@ -33,8 +33,8 @@ class ValueType(Protocol[T_co]):
     def show(self, value: Any) -> str:
         """Write a value as an operator would."""
 
-    def combined(self, earlier: Raw, later: Raw) -> Raw | None:  # noqa: ARG002 - for those that can be
-        """Return what two flags give together; None if the option may be given once only."""
+    def combined(self, earlier: Raw, later: Raw) -> Raw | None:  # noqa: ARG002 - for types that combine
+        """Return the combination of two flags; None if the option may be given only once."""
         return None
 
 
@@ -45,7 +45,7 @@ class Option(Generic[T_co]):
     name: str
     """In snake_case, as in the YAML file."""
     attribute: str
-    """The field that holds it: the name, or with `_` behind it where the name is a keyword."""
+    """The field that holds it: the name, followed by `_` if it is a keyword."""
     group: str
     """The back end it belongs to; empty for the process's own."""
     value_type: ValueType[T_co]
@@ -74,7 +74,7 @@ class Option(Generic[T_co]):
 
     @property
     def is_switch(self) -> bool:
-        """Whether the flag may stand without a value."""
+        """Whether the flag may be given without a value."""
         return self.value_type.metavar == ""
 
 
@@ -104,7 +104,7 @@ def option(
 def options_of(cls: type[Any], group: str = "", *, variable_prefix: str = "") -> Sequence[Option[Any]]:
     """Return the options that a dataclass declares: required ones first, its own before inherited ones.
 
-    An option is named after its field, without an `_` at the end, unless the class spells it otherwise in
+    An option is named after its field, without a trailing `_`, unless the class spells it differently in
     `spellings`.
     """
     spellings: Mapping[str, str] = getattr(cls, "spellings", {})

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said so that an operator can put it right."""
+"""What is wrong with a configuration, worded so that an operator can fix it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault with the place to put it right: a flag, a variable, or a file and line."""
+    """A fault and where to fix it: a flag, a variable, or a file and line."""
 
     where: str
     what: str
@@ -28,7 +28,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. Carries every problem, not only the first."""
+    """The configuration cannot be used. Carries every problem, not just the first."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(dict.fromkeys(problems))
@@ -38,7 +38,7 @@ class ConfigError(Exception):
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that `name` was probably meant to be."""
+    """Return the entry of `names` that was probably meant by `name`."""
     by_lower = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[close[0]] if close else None
@@ -48,11 +48,11 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return a remedy that names the nearest valid name, or all of them."""
     names = tuple(names)
     close = nearest(name, names)
-    return f"Did you mean '{close}'?" if close else f"Valid are {', '.join(names)}."
+    return f"Did you mean '{close}'?" if close else f"Choose from {', '.join(names)}."
 
 
 def printable(text: str) -> str:
-    """Replace what could upset a terminal or break a line."""
+    """Replace characters that could upset a terminal or break a line."""
     if text.isprintable():
         return text
     return "".join(
@@ -61,7 +61,7 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Make a bad value fit a message."""
+    """Shorten a bad value to fit a message."""
     return printable(text if len(text) <= 60 else text[:57] + "…")
 
 

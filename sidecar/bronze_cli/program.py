@@ -1,7 +1,7 @@
 """A program with commands: help, version, shell completion, and how errors become exit statuses.
 
 Exit status: 0 done · 1 the work failed · 2 the command line or the configuration cannot be used. A command
-may have more of them.
+may define more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DISTRIBUTION = "bronze-sidecar"
 
 
 class CommandFailed(Exception):  # noqa: N818 - named for what it says
-    """The work went wrong; the text says why."""
+    """The work failed; the text says why."""
 
 
 class Implementation(Protocol):
@@ -41,7 +41,7 @@ class Implementation(Protocol):
     def run(self, arguments: Sequence[str], /) -> int:
         """Run the command; return the exit status.
 
-        Raise ConfigError for input that cannot be used, CommandFailed for work that went wrong.
+        Raise ConfigError for unusable input, CommandFailed if the work fails.
         """
 
 
@@ -67,7 +67,7 @@ class Program:
     description: str
     commands: Sequence[Command]
     more_help: str = ""
-    """Stands below the list of commands."""
+    """Shown below the list of commands."""
     topics: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     """Further pages of `help`, by name."""
 
@@ -87,7 +87,7 @@ class Program:
             print(f"{self.name}: {error}", file=sys.stderr)
             return EXIT_FAILED
         except BrokenPipeError:
-            # The reader, `head` for one, has seen enough; nothing more may be written at exit.
+            # The reader, such as `head`, has seen enough; nothing more may be written at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return status
@@ -103,7 +103,8 @@ class Program:
             return self._completion(rest)
         if word.startswith("-"):
             # Not shown: it may hold a secret.
-            return self._refuse(f"the command must come before the options. `{self.name} --help` lists all.")
+            remedy = f"`{self.name} --help` lists the commands."
+            return self._refuse(f"the command must come before the options. {remedy}")
         if word not in commands:
             return self._unknown("command", word, (*commands, "completion", "help"))
         if not {"-h", "--help"}.isdisjoint(rest):
@@ -132,7 +133,7 @@ class Program:
         return 0
 
     def _overview(self) -> str:
-        more = Command("completion", "|".join(SHELLS), "print completions for a shell", "")
+        more = Command("completion", "|".join(SHELLS), "print a completion script for a shell", "")
         rows = [(f"{each.name} {each.arguments}".strip(), each.summary) for each in (*self.commands, more)]
         width = max(len(usage) for usage, _ in rows)
         lines = [
@@ -143,7 +144,7 @@ class Program:
             "commands:",
             *(f"  {usage:<{width}}  {summary}" for usage, summary in rows),
             "",
-            f"`{self.name} COMMAND --help` describes a command, `{self.name} --version` tells the version.",
+            f"`{self.name} COMMAND --help` describes a command, `{self.name} --version` prints the version.",
         ]
         return "\n".join(lines) + (f"\n{self.more_help}" if self.more_help else "")
 
@@ -169,6 +170,6 @@ class Program:
 
 def version() -> str:
     """Return the version of the installed distribution."""
-    from importlib import metadata  # noqa: PLC0415 - slow to load, and seldom asked for
+    from importlib import metadata  # noqa: PLC0415 - slow to load, and rarely needed
 
     return metadata.version(DISTRIBUTION)

@@ -1,4 +1,4 @@
-"""A line on a terminal that changes while something goes on."""
+"""A terminal line that updates while work is in progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHORTEST_BAR, LONGEST_BAR = 5, 30
 
 
 class Progress:
-    """Shows a line, always the newest; nothing at all where there is no terminal."""
+    """Shows only the latest line, and nothing without a terminal."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -21,7 +21,7 @@ class Progress:
         """What the line holds now."""
 
     def show(self, text: str, share: float | None = None) -> None:
-        """Replace the line; how much is done becomes a bar if there is room."""
+        """Replace the line; `share`, the part that is done, becomes a bar if there is room."""
         if not self.is_shown:
             return
         text = fit(printable(text), share, self._width())
@@ -35,7 +35,7 @@ class Progress:
         self._write(printable(text) + "\n")
 
     def end(self, text: str, share: float | None = None) -> None:
-        """Let the last line stay."""
+        """Show a last line that stays."""
         if self.is_shown:
             self.show(text, share)
             self._write("\n")
@@ -57,7 +57,7 @@ class Progress:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except OSError:
             columns = 0
-        # The last column stays free: some terminals go to the next line with it.
+        # The last column stays free: some terminals wrap once it is used.
         return (columns or FALLBACK_COLUMNS) - 1
 
 

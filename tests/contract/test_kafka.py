@@ -55,7 +55,7 @@ pytestmark = pytest.mark.servers
 
 
 def peer_at(brokers: str, *flags: str, **facts: Any) -> Peer:
-    """`brokers` is a listener without log-in and encryption; the flags may lead to another one."""
+    """`brokers` is a listener without login or encryption; the flags may lead to another one."""
 
     async def read_all(topic: str) -> list[Stored]:
         kept = await asyncio.to_thread(read_topic, brokers, topic)

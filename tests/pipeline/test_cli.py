@@ -29,11 +29,14 @@ def command(*flags: str) -> list[str]:
         ),
         (("--from", "nats://u:geheim@localhost/S"), "--from: holds credentials. Give --nats-user and"),
         (("--trigger", "soon"), "--trigger: 'soon' is not a time. It looks like 500ms, 30s, 5m, 1h or 1d."),
-        (("--retries", "-1"), "--retries: -1 is out of range. It is a whole number from 0 to 1000000."),
-        (("--partitions", "0"), "--partitions: 0 is out of range. It is a whole number from 1 to 10000."),
+        (("--retries", "-1"), "--retries: -1 is out of range. It must be a whole number from 0 to 1000000."),
+        (
+            ("--partitions", "0"),
+            "--partitions: 0 is out of range. It must be a whole number from 1 to 10000.",
+        ),
         (
             ("--max-records-per-batch", "many"),
-            "--max-records-per-batch: 'many' is not a number in its range.",
+            "--max-records-per-batch: 'many' is not a valid number.",
         ),
         (
             ("--start", "noon"),
@@ -44,7 +47,7 @@ def command(*flags: str) -> list[str]:
         (("--nats-tls-ca-file", __file__), "--nats-tls-ca-file: has no effect. Use a tls:// URL."),
         (("--to", "s3://bucket/lake"), "--checkpoint: is required where --to is a URL."),
         (("--formt", "delta"), "--formt: no such option. Did you mean --format?"),
-        (("--format", "csv"), "--format: 'csv' is not one of the choices. Valid are delta, parquet."),
+        (("--format", "csv"), "--format: 'csv' is not one of the choices. Choose from delta, parquet."),
     ],
 )
 def test_a_flag_that_cannot_be_used_is_named(
@@ -98,7 +101,7 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["gold"]) == 2
     assert capsys.readouterr().err == (
         "bronze-pipeline: there is no command 'gold'."
-        " Valid are bronze, silver, verify, chart, completion, help.\n"
+        " Choose from bronze, silver, verify, chart, completion, help.\n"
     )
 
 

@@ -98,5 +98,5 @@ def test_an_error_of_ours_says_all_in_a_line() -> None:
     absent = f"{in_source}bronze_pipeline.sources.base.Unreachable: Redis at a:1: Connection refused.{WHERE}"
     assert explain(absent) == "Redis at a:1: Connection refused."
     assert lasting_error(absent) is None
-    refused = f"{in_source}bronze_pipeline.sources.base.Refused: Redis at a:1 refuses the log-in.{WHERE}"
-    assert explain(refused) == lasting_error(refused) == "Redis at a:1 refuses the log-in."
+    refused = f"{in_source}bronze_pipeline.sources.base.Refused: Redis at a:1 refuses the login.{WHERE}"
+    assert explain(refused) == lasting_error(refused) == "Redis at a:1 refuses the login."

@@ -45,14 +45,14 @@ def test_every_problem_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
             "--from: there is no table at nowhere.",
             f"--bars: entry 2 'soon' is not a time. {TIMES}",
             f"--watermark: 'late' is not a time. {TIMES}",
-            "--book-depth: -1 is out of range. It is a whole number from 0 to 1000.",
+            "--book-depth: -1 is out of range. It must be a whole number from 0 to 1000.",
             f"--book-interval: 'x' is not a time. {TIMES}",
             f"--trigger: '0s' is not a time. {TIMES}",
             (
-                "--max-records-per-batch: 'none' is not a number in its range."
-                " It is a whole number from 1 to 1000000000."
+                "--max-records-per-batch: 'none' is not a valid number."
+                " It must be a whole number from 1 to 1000000000."
             ),
-            "--cores: 0 is out of range. It is a whole number from 1 to 4096.",
+            "--cores: 0 is out of range. It must be a whole number from 1 to 4096.",
             (
                 "--checkpoint: is required where --to is a URL."
                 " Give it in the form that Spark reads, such as s3a://."

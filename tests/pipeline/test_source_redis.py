@@ -357,13 +357,16 @@ def test_a_cluster(start_redis_cluster: Callable[..., RedisCluster]) -> None:
     [
         ({"keys": ""}, "bronze.redis: keys: is missing"),
         ({"start": "first"}, "start: 'first' is not a place to begin. It is earliest, latest or an entry id"),
-        ({"url": "redis://me:secret@host"}, "url: is wrong, and not shown: it may hold credentials"),
+        (
+            {"url": "redis://me:secret@host"},
+            "url: is invalid; it is not shown because it may hold credentials",
+        ),
         ({"url": "http://host"}, "url: is not a server. It looks like redis://host:6379/0"),
         ({"url": "redis://host:port"}, "url: has no valid port"),
         ({"url": "redis://host/3", "cluster": "true"}, "a cluster has only 0"),
         (
             {"onDataLoss": "ignore"},
-            "onDataLoss: 'ignore' is not one of the choices. Valid are fail, continue.",
+            "onDataLoss: 'ignore' is not one of the choices. Choose from fail, continue.",
         ),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_server_that_asks_for_our_certificate(certificates: Certificates) -> N
 
 # -- NATS
 
-NATS_LOG_IN = "the NATS server refuses the log-in: check --nats-user and --nats-password-file"
+NATS_LOG_IN = "the NATS server refuses the login: check --nats-user and --nats-password-file"
 
 
 @pytest.mark.servers
@@ -151,7 +151,7 @@ def test_a_file_with_a_secret_must_be_there() -> None:
 
 # -- Redis
 
-REDIS_LOG_IN = r"refuses the log-in \(.*\): check --redis-username and --redis-password-file"
+REDIS_LOG_IN = r"refuses the login \(.*\): check --redis-username and --redis-password-file"
 
 
 @pytest.mark.servers
@@ -185,7 +185,7 @@ def test_redis_does_not_permit_it(
     with redis.Redis(port=server.port) as client:
         client.xadd("bronze", {"data": b"x"})
     options = {"url": server.url, "keys": "bronze*", "username": "reader"}
-    with pytest.raises(Refused, match=f"does not give the user the rights that it needs: .*'{command}"):
+    with pytest.raises(Refused, match=f"does not grant the user the permissions it needs: .*'{command}"):
         read(RedisSource, options | {"passwordFile": file(tmp_path, "correct-horse")})
 
 

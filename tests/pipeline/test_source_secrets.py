@@ -79,7 +79,7 @@ def test_nats(
     flags = ("--from", f"{server.url}/S", "--nats-password-file", str(password_file), "--nats-user")
     assert_no_secret(spark, "nats", options(*flags, "reader"), capsys, batch=True)
     # A user whom the server does not know.
-    with pytest.raises(StreamingQueryException, match="refuses the log-in") as raised:
+    with pytest.raises(StreamingQueryException, match="refuses the login") as raised:
         run(spark, "nats", options(*flags, "nobody"), tmp_path)
     assert WORD not in str(raised.value)
 
@@ -236,5 +236,5 @@ def test_a_job_that_reads_redis(
 
 def assert_ended(status: int, log: str, *, is_right: bool) -> None:
     assert (status, "1 quarantined" in log) == ((0, True) if is_right else (1, False))
-    assert ("refuses the log-in" in log) is not is_right
+    assert ("refuses the login" in log) is not is_right
     assert "starting again" not in log

@@ -218,7 +218,7 @@ def test_another_queue_needs_another_checkpoint(aws_emulator: Endpoint, queue: s
         ({"queue": "q", "visibilitySeconds": "0"}, "visibilitySeconds: 0 is out of range"),
         (
             {"queue": "q", "visibilitySeconds": "43201"},
-            "visibilitySeconds: 43201 is out of range. It is a whole number from 1 to 43200",
+            "visibilitySeconds: 43201 is out of range. It must be a whole number from 1 to 43200",
         ),
     ],
 )

@@ -25,8 +25,8 @@ def test_options_say_everything_that_is_wrong_at_once() -> None:
     with pytest.raises(OptionError) as caught:
         read_options(NatsOptions, "bronze.x", given)
     assert str(caught.value).split("; ") == [
-        "bronze.x: maxRecordsPerBatch: -1 is out of range. It is a whole number from 1 to 1000000000.",
-        "bronze.x: onDataLoss: 'ignore' is not one of the choices. Valid are fail, continue.",
+        "bronze.x: maxRecordsPerBatch: -1 is out of range. It must be a whole number from 1 to 1000000000.",
+        "bronze.x: onDataLoss: 'ignore' is not one of the choices. Choose from fail, continue.",
         "bronze.x: stream: is missing.",
     ]
 

@@ -147,7 +147,7 @@ def test_many_gaps_are_shortened(bronze: Bronze, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--messages", "x"], "--messages: 'x' is not a number in its range."),
+        (["--messages", "x"], "--messages: 'x' is not a valid number."),
         (["--messages", "5"], "--messages: has no effect alone. Name the --stream that has so many."),
         ([], "--table: there is no table at nowhere."),
     ],

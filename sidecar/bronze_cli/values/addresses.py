@@ -22,7 +22,7 @@ class Url(Scalar):
 
     schemes: tuple[str, ...] = ("http", "https")
     credentials: bool = False
-    """Whether it may hold a user and password; then it is a secret option."""
+    """Whether it may hold a user and password; such an option is secret."""
     metavar = "URL"
 
     def read(self, text: str) -> str | list[Fault]:
@@ -36,7 +36,7 @@ class Url(Scalar):
         if control_character(text) or " " in text or not starts_right or not host:
             return [Fault("is not a valid URL.", expected)]
         if "@" in parts.netloc and not self.credentials:
-            return [Fault("holds credentials.", "Give them by their own options.")]
+            return [Fault("holds credentials.", "Use the separate options for credentials.")]
         return text
 
 
@@ -51,9 +51,7 @@ class ListenAddress(Scalar):
         if self.unix and text.startswith("unix:"):
             path = text.removeprefix(UNIX)
             if not text.startswith(UNIX + "/") or "\0" in path:
-                return [
-                    Fault(f"'{shorten(text)}' is not a unix socket.", "It is written unix:///absolute/path.")
-                ]
+                return [Fault(f"'{shorten(text)}' is not a unix socket.", "Write unix:///absolute/path.")]
             if len(os.fsencode(path)) > UNIX_PATH_LIMIT:
                 return [
                     Fault(
@@ -68,7 +66,7 @@ class ListenAddress(Scalar):
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     host = address.rpartition(":")[0].strip("[]")
     # A name may begin with 127 too.
     is_ipv4_loopback = re.fullmatch(r"127(\.[0-9]{1,3}){3}", host)
@@ -76,13 +74,13 @@ def is_loopback(address: str) -> bool:
 
 
 class SocketMode(Scalar):
-    """Access rights in octal."""
+    """A file mode in octal."""
 
     metavar = "MODE"
 
     def read(self, text: str) -> int | list[Fault]:
         if not re.fullmatch(r"0?[0-7]{3}", text):
-            return [Fault(f"'{shorten(text)}' is not a file mode.", "It is three octal digits, such as 660.")]
+            return [Fault(f"'{shorten(text)}' is not a file mode.", "Use three octal digits, such as 660.")]
         return int(text, 8)
 
     def show(self, value: Any) -> str:
@@ -97,10 +95,10 @@ def host_port_fault(text: str, *, least_port: int = 1) -> Fault | None:
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})", text)
     if match and least_port <= int(match[2]) <= 65_535:
         return None
-    # The text is not shown: with a user and password in it, it may be split at a comma of the password.
+    # The text is not shown: it may be part of an address with credentials, split at a comma in the password.
     if "@" in text:
-        return Fault("holds credentials.", "Write host:port, and give credentials by their own options.")
-    return Fault("is not an address.", "It is written host:port, with a port up to 65535.")
+        return Fault("holds credentials.", "Write host:port, and use the separate options for credentials.")
+    return Fault("is not an address.", "Write host:port, with a port up to 65535.")
 
 
 class Host(Scalar):
@@ -112,7 +110,7 @@ class Host(Scalar):
         # An IPv6 address has more colons than the one before a port.
         if re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*:[0-9A-Fa-f.]*", text):
             return text
-        return [Fault("is not a host.", "Write its name or IP address alone, without port or credentials.")]
+        return [Fault("is not a host.", "Write only its name or IP address, without a port or credentials.")]
 
 
 class Broker(Scalar):

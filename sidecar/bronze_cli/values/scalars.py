@@ -29,7 +29,7 @@ class Scalar(ValueType[Any]):
         raise NotImplementedError
 
     def json_schema(self) -> dict[str, Any]:
-        # A number or a boolean without quotes is read as the text that stands there.
+        # An unquoted number or boolean is read as its text.
         return {"type": ["string", "number", "boolean"]}
 
     def show(self, value: Any) -> str:
@@ -68,15 +68,15 @@ class Integer(Scalar):
     metavar = "N"
 
     def read(self, text: str) -> int | list[Fault]:
-        bounds = f"It is a whole number from {self.least} to {self.most}."
+        bounds = f"It must be a whole number from {self.least} to {self.most}."
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
             service = text.startswith(("tcp://", "udp://"))
             hint = (
-                " Kubernetes sets such a variable for a Service; set enableServiceLinks: false."
+                " Kubernetes sets variables like this one for a Service; set enableServiceLinks: false."
                 if service
                 else ""
             )
-            return [Fault(f"'{shorten(text)}' is not a number in its range.", bounds + hint)]
+            return [Fault(f"'{shorten(text)}' is not a valid number.", bounds + hint)]
         number = int(text)
         return number if self.least <= number <= self.most else [Fault(f"{number} is out of range.", bounds)]
 
@@ -93,9 +93,9 @@ class Number(Scalar):
     metavar = "N"
 
     def read(self, text: str) -> float | list[Fault]:
-        bounds = f"It is a number from {self.least:g} to {self.most:g}."
+        bounds = f"It must be a number from {self.least:g} to {self.most:g}."
         if not re.fullmatch(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?", text):
-            return [Fault(f"'{shorten(text)}' is not a number in its range.", bounds)]
+            return [Fault(f"'{shorten(text)}' is not a valid number.", bounds)]
         number = float(text)
         return (
             number if self.least <= number <= self.most else [Fault(f"{number:g} is out of range.", bounds)]
@@ -174,7 +174,7 @@ class InputFile(Scalar):
 
 
 def file_fault(text: str, *, shown: bool = True) -> Fault | None:
-    """Say why a file cannot be read, or return None. What may be a secret by mistake is not shown."""
+    """Say why a file cannot be read, or return None. Do not show a path that may be a secret by mistake."""
     if not text or "\0" in text:
         return Fault("does not name a file.")
     file = f"the file '{text}'" if shown else "the file"
@@ -185,7 +185,7 @@ def file_fault(text: str, *, shown: bool = True) -> Fault | None:
         if path.is_dir():
             return Fault(f"{file} is a folder.")
         if not os.access(path, os.R_OK):
-            return Fault(f"{file} is not readable for this user.")
+            return Fault(f"{file} is not readable by this user.")
     except OSError as error:
         return Fault(f"the file cannot be read: {error.strerror}.")
     return None
@@ -233,5 +233,5 @@ def one_or_more(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def split(text: str) -> list[str]:
-    """Split at commas; an item may be surrounded by spaces, and an empty one counts for nothing."""
+    """Split at commas; spaces around items and empty items are dropped."""
     return [item.strip() for item in text.split(",") if item.strip()]

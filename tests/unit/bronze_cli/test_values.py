@@ -64,7 +64,7 @@ def test_access_rights_are_octal(text):
 @pytest.mark.parametrize("text", ["", "66", "888", "0o660", "rw-rw----", "1660"])
 def test_what_are_no_access_rights_is_refused(text):
     assert SocketMode().parse(text) == [
-        Fault(f"'{text}' is not a file mode.", "It is three octal digits, such as 660.")
+        Fault(f"'{text}' is not a file mode.", "Use three octal digits, such as 660.")
     ]
 
 

@@ -216,7 +216,7 @@ def test_an_unknown_command_is_refused_with_the_nearest(word, meant, refused):
 
 
 def test_an_unknown_command_near_to_none_lists_all(refused):
-    assert refused("frobnicate").startswith("there is no command 'frobnicate'. Valid are run, check, ")
+    assert refused("frobnicate").startswith("there is no command 'frobnicate'. Choose from run, check, ")
 
 
 def test_an_unknown_command_is_shown_without_control_characters(refused):
@@ -225,13 +225,13 @@ def test_an_unknown_command_is_shown_without_control_characters(refused):
 
 def test_options_without_a_command_are_refused(refused):
     assert refused("--kafka-topic=x") == (
-        "the command must come before the options. `bronze-sidecar --help` lists all."
+        "the command must come before the options. `bronze-sidecar --help` lists the commands."
     )
 
 
 def test_schema_takes_no_options(refused):
     assert refused("schema", "--config=x", "y").splitlines()[1:] == [
-        "  --config: no such option. `bronze-sidecar schema --help` lists all.",
+        "  --config: no such option. `bronze-sidecar schema --help` lists them all.",
         "  command line: unexpected argument after --config.",
     ]
 
@@ -311,7 +311,7 @@ def test_what_is_no_message_is_reported_with_its_line(content, problem, tmp_path
 def test_a_broken_configuration_is_reported_together_with_the_event_file(refused):
     assert refused("check", "--event=/no/such", "--x").splitlines() == [
         "2 problems in the configuration",
-        "  --x: no such option. `bronze-sidecar help options` lists all.",
+        "  --x: no such option. `bronze-sidecar help options` lists them all.",
         "  --event: the file '/no/such' does not exist.",
     ]
 

@@ -56,7 +56,7 @@ def test_every_problem_is_named_at_once():
     ) == [
         "--too: no such option. Did you mean --to?",
         "--timeout: needs a value. Write --timeout=N.",
-        "--rate: 'fast' is not a number in its range. It is a number from 0.01 to 1e+09.",
+        "--rate: 'fast' is not a valid number. It must be a number from 0.01 to 1e+09.",
         "--meta: 'a' has no ':'. Write KEY:VALUE.",
         "--origin: 'repay' is not one of the choices. Did you mean 'replay'?",
         "--to: is missing. Write --to=ADDRESS.",
@@ -79,13 +79,13 @@ def test_every_problem_is_named_at_once():
             ["-", "--to=/run/s.sock"],
             "--to: '/run/s.sock' is a path. For a unix socket write unix:///run/s.sock.",
         ),
-        (["-", "--to=h"], "--to: is not an address. It is written host:port, with a port up to 65535."),
+        (["-", "--to=h"], "--to: is not an address. Write host:port, with a port up to 65535."),
         (["-", "--to=h:1", "--meta=a:1", "--meta=a:2"], "--meta: 'a' is given twice."),
         (["-", "--to=h:1", "--meta"], "--meta: needs a value. Write --meta=KEY:VALUE."),
         (["-", "--to=h:1", "--meta=:1"], "--meta: must not have an empty key."),
         (["-", "--to=h:1", "--rate=1", "--rate=2"], "--rate: is given twice. Give it once."),
         (["-", "--to=unix:///s", "--tls"], "--tls: a unix socket is not encrypted."),
-        (["-", "--to=h:1", "--rate=0"], "--rate: 0 is out of range. It is a number from 0.01 to 1e+09."),
+        (["-", "--to=h:1", "--rate=0"], "--rate: 0 is out of range. It must be a number from 0.01 to 1e+09."),
     ],
 )
 def test_what_is_wrong_is_said_with_the_remedy(arguments, problem):

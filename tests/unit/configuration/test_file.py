@@ -17,7 +17,8 @@ def file(tmp_path):
 
 def test_a_wrong_value_is_reported_with_its_line_and_key(file):
     assert file.problems("# options\nlog_level: loud\n\nkafka:\n  brokers: a:1\n  topic: a b\n") == [
-        "sidecar.yaml:2: log_level: 'loud' is not one of the choices. Valid are debug, info, warning, error.",
+        "sidecar.yaml:2: log_level: 'loud' is not one of the choices."
+                " Choose from debug, info, warning, error.",
         (
             "sidecar.yaml:6: kafka.topic: 'a b' is not a valid Kafka topic: it contains ' ';"
             " allowed are letters, digits, '.', '_' and '-'."
@@ -38,7 +39,7 @@ def test_an_unknown_back_end_is_reported_with_the_nearest(file):
 
 def test_a_key_near_to_none_lists_all(file):
     (problem,) = file.problems("zzz: 1")
-    assert problem.startswith("sidecar.yaml:1: zzz: no such option. Valid are listen, admin_listen,")
+    assert problem.startswith("sidecar.yaml:1: zzz: no such option. Choose from listen, admin_listen,")
     assert problem.endswith(f"{GROUPS}.")
 
 
@@ -214,7 +215,7 @@ def test_a_mapping_that_holds_itself_is_refused(file):
     assert file.problems("&a\nkafka: *a\n") == [
         (
             "sidecar.yaml:2: kafka.kafka: no such option."
-            " Valid are brokers, topic, topic_routing, topic_template, key_template,"
+            " Choose from brokers, topic, topic_routing, topic_template, key_template,"
             " static_headers, meta_headers_prefix, client_id, ssl, sasl_mechanism, sasl_username,"
             " sasl_password, sasl_password_file, compression, acks, idempotent, schema_registry_url,"
             " schema_registry_auth_username, schema_registry_auth_password,"
@@ -257,4 +258,4 @@ def test_an_option_that_only_one_back_end_has_is_told_where_it_belongs(file):
 
 def test_the_back_end_above_counts_not_one_below(file):
     (problem,) = file.problems("stream: s\nnats:\n  servers: a:1\n  subject: s\n")
-    assert problem.startswith("sidecar.yaml:1: stream: no such option. Valid are listen,")
+    assert problem.startswith("sidecar.yaml:1: stream: no such option. Choose from listen,")

@@ -30,7 +30,7 @@ def test_all_problems_are_reported_together():
     ) == [
         "--log-levl: no such option. Did you mean --log-level?",
         "SIDECAR_KAFKA_TOPICS: no such option. Did you mean SIDECAR_KAFKA_TOPIC?",
-        "SIDECAR_GRACE_SECONDS: 'soon' is not a number in its range. It is a number from 0 to 3600.",
+        "SIDECAR_GRACE_SECONDS: 'soon' is not a valid number. It must be a number from 0 to 3600.",
         "--kafka-topic-routing: 'bookchnge' is not a payload case. Did you mean 'bookChange'?",
         (
             "--nats-subject: NATS is half configured: its servers are missing."
@@ -43,7 +43,7 @@ def test_every_wrong_entry_of_one_option_is_reported():
     assert problems_with_minimum("--kafka-include-payloads=trad,quot,trade,zzz") == [
         "--kafka-include-payloads: 'trad' is not a payload case. Did you mean 'trade'?",
         "--kafka-include-payloads: 'quot' is not a payload case. Did you mean 'quote'?",
-        f"--kafka-include-payloads: 'zzz' is not a payload case. Valid are {CASES}.",
+        f"--kafka-include-payloads: 'zzz' is not a payload case. Choose from {CASES}.",
     ]
 
 
@@ -52,8 +52,8 @@ def test_the_error_counts_the_problems_and_gives_each_a_line():
         load(["--x", "--y=1"], {})
     assert str(caught.value) == (
         "2 problems in the configuration\n"
-        "  --x: no such option. `bronze-sidecar help options` lists all.\n"
-        "  --y: no such option. `bronze-sidecar help options` lists all."
+        "  --x: no such option. `bronze-sidecar help options` lists them all.\n"
+        "  --y: no such option. `bronze-sidecar help options` lists them all."
     )
 
 
@@ -125,7 +125,7 @@ def test_a_flag_given_twice_is_refused():
 def test_a_secret_and_its_file_are_refused_together(tmp_path):
     (tmp_path / "secret").write_text("x")
     assert problems_of(*REDIS, "--redis-password=x", f"--redis-password-file={tmp_path}/secret") == [
-        "--redis-password-file: is given twice, also by --redis-password. Give it once."
+        "--redis-password-file: is given twice; --redis-password also sets it. Give it once."
     ]
 
 
@@ -138,9 +138,9 @@ def test_an_unknown_variable_is_named_with_the_nearest():
 def test_a_redis_port_that_kubernetes_set_is_explained():
     assert problems_of(*REDIS, environ={"SIDECAR_REDIS_PORT": "tcp://10.0.0.1:6379"}) == [
         (
-            "SIDECAR_REDIS_PORT: 'tcp://10.0.0.1:6379' is not a number in its range."
-            " It is a whole number from 1 to 65535."
-            " Kubernetes sets such a variable for a Service; set enableServiceLinks: false."
+            "SIDECAR_REDIS_PORT: 'tcp://10.0.0.1:6379' is not a valid number."
+            " It must be a whole number from 1 to 65535."
+            " Kubernetes sets variables like this one for a Service; set enableServiceLinks: false."
         )
     ]
 
@@ -709,7 +709,7 @@ def test_a_static_header_under_the_prefix_of_meta_headers_is_refused(group):
 def test_a_number_out_of_range_is_refused(flag, least, most):
     for number in (least - 1, most + 1):
         found = problems_of(*flags_with(f"{flag}={number}"))
-        assert f"{flag}: {number} is out of range. It is a whole number from {least} to {most}." in found
+        assert f"{flag}: {number} is out of range. It must be a whole number from {least} to {most}." in found
 
 
 def flags_with(flag: str) -> list[str]:
@@ -722,21 +722,21 @@ def flags_with(flag: str) -> list[str]:
 )
 def test_what_is_no_whole_number_is_refused(text):
     assert problems_with_minimum(f"--redis-db={text}") == [
-        f"--redis-db: '{text}' is not a number in its range. It is a whole number from 0 to 2147483647."
+        f"--redis-db: '{text}' is not a valid number. It must be a whole number from 0 to 2147483647."
     ]
 
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1e3", ".5", "5.", "1,5"])
 def test_what_is_no_decimal_number_is_refused(text):
     assert problems_of(f"--grace-seconds={text}") == [
-        f"--grace-seconds: '{text}' is not a number in its range. It is a number from 0 to 3600."
+        f"--grace-seconds: '{text}' is not a valid number. It must be a number from 0 to 3600."
     ]
 
 
 @pytest.mark.parametrize("text", ["-1", "3600.1"])
 def test_a_decimal_number_out_of_range_is_refused(text):
     assert problems_of(f"--grace-seconds={text}") == [
-        f"--grace-seconds: {text} is out of range. It is a number from 0 to 3600."
+        f"--grace-seconds: {text} is out of range. It must be a number from 0 to 3600."
     ]
 
 
@@ -752,7 +752,7 @@ def test_a_wrong_choice_is_refused_with_the_nearest():
 
 def test_a_choice_that_is_near_to_none_lists_all():
     assert problems_with_minimum("--kafka-compression=brotli") == [
-        "--kafka-compression: 'brotli' is not one of the choices. Valid are none, gzip, snappy, lz4, zstd."
+        "--kafka-compression: 'brotli' is not one of the choices. Choose from none, gzip, snappy, lz4, zstd."
     ]
 
 
@@ -761,14 +761,14 @@ def test_a_choice_that_is_near_to_none_lists_all():
 )
 def test_what_is_no_address_is_refused(address):
     assert problems_of(f"--admin-listen={address}") == [
-        "--admin-listen: is not an address. It is written host:port, with a port up to 65535."
+        "--admin-listen: is not an address. Write host:port, with a port up to 65535."
     ]
 
 
 def test_a_wrong_entry_of_a_list_is_counted():
     assert problems_with_minimum("--kafka-brokers=a:1,b,c:0") == [
-        "--kafka-brokers: entry 2 is not an address. It is written host:port, with a port up to 65535.",
-        "--kafka-brokers: entry 3 is not an address. It is written host:port, with a port up to 65535.",
+        "--kafka-brokers: entry 2 is not an address. Write host:port, with a port up to 65535.",
+        "--kafka-brokers: entry 3 is not an address. Write host:port, with a port up to 65535.",
     ]
 
 
@@ -791,7 +791,7 @@ def test_an_empty_allow_list_is_refused():
 @pytest.mark.parametrize("socket", ["unix:relative", "unix://relative/path", "unix:/x", "unix://"])
 def test_a_unix_socket_has_an_absolute_path(socket):
     assert problems_of(f"--listen={socket}") == [
-        f"--listen: '{socket}' is not a unix socket. It is written unix:///absolute/path."
+        f"--listen: '{socket}' is not a unix socket. Write unix:///absolute/path."
     ]
 
 
@@ -804,14 +804,14 @@ def test_a_unix_socket_has_at_most_107_bytes():
 
 def test_the_admin_address_is_no_unix_socket():
     assert problems_of("--admin-listen=unix:///x") == [
-        "--admin-listen: is not an address. It is written host:port, with a port up to 65535."
+        "--admin-listen: is not an address. Write host:port, with a port up to 65535."
     ]
 
 
 @pytest.mark.parametrize("host", ["", "a:6379", "a b", "redis://a", "é", "a/b"])
 def test_what_is_no_host_is_refused(host):
     assert problems_with_minimum(f"--redis-host={host}") == [
-        "--redis-host: is not a host. Write its name or IP address alone, without port or credentials."
+        "--redis-host: is not a host. Write only its name or IP address, without a port or credentials."
     ]
 
 
@@ -835,7 +835,7 @@ def test_what_is_no_nats_url_is_refused(server):
 
 def test_a_nats_url_needs_a_port():
     assert problems_with_minimum("--nats-servers=nats://a") == [
-        "--nats-servers: is not an address. It is written host:port, with a port up to 65535."
+        "--nats-servers: is not an address. Write host:port, with a port up to 65535."
     ]
 
 
@@ -894,7 +894,7 @@ def test_a_file_that_is_not_readable_is_refused(flag, tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("")
     found = problems_of(*flags_with(f"{flag}={path}"))
-    assert f"{flag}: the file '{path}' is not readable for this user." in found
+    assert f"{flag}: the file '{path}' is not readable by this user." in found
 
 
 @pytest.mark.parametrize("path", ["", "\0", "a\0b"])
@@ -918,7 +918,7 @@ def test_a_secret_file_must_hold_something(tmp_path):
 def test_a_secret_file_must_be_utf8(tmp_path):
     (tmp_path / "secret").write_bytes(b"\xff")
     assert problems_with_minimum(f"--nats-token-file={tmp_path}/secret") == [
-        "--nats-token-file: the file cannot be read as UTF-8 text."
+        "--nats-token-file: the file is not readable UTF-8 text."
     ]
 
 
