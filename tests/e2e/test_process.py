@@ -120,7 +120,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_an_open_address_without_encryption_is_refused() -> None:
     ended = run("--listen", "0.0.0.0:50051")
     assert ended.returncode == 2
-    assert "'0.0.0.0:50051' is not loopback, and there is no TLS" in ended.stderr
+    assert "'0.0.0.0:50051' is not a loopback address, and TLS is off" in ended.stderr
     assert "--insecure" in ended.stderr
 
 

@@ -28,20 +28,20 @@ from bronze_sidecar.routing.rules import Rules
 from bronze_sidecar.sinks import Backend
 
 DESCRIPTION = """
-Validates the options, from wherever they are given, and shows where every kind of event would go:
-destination, key and headers on each back end. It connects to nothing. All options of `run` are taken as well.
+Validates the options from all sources and shows where every kind of event would go: destination, key and
+headers on each back end. It connects to nothing. It also takes all options of `run`.
 """
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What this command alone takes."""
+    """What only this command takes."""
 
-    json: bool = option(Switch(), "Prints JSON instead of a table.", default=False)
+    json: bool = option(Switch(), "Print JSON instead of a table.", default=False)
     event: str | None = option(
         InputFile(),
-        "A file of normalized messages, one JSON object a line, to show the routes of; - is standard input."
-        " One sample event of each kind is shown if not given.",
+        "File of normalized messages, one JSON object per line, whose routes to show; - is standard input."
+        " If not given, one sample event of each kind is shown.",
     )
 
 
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _events_of(path: str) -> list[Event]:
-    """Map the normalized messages of a file, one a line; raise ConfigError if that fails."""
+    """Map the normalized messages of a file, one per line; raise ConfigError if that fails."""
     try:
         content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
@@ -84,7 +84,7 @@ def _events_of(path: str) -> list[Event]:
 
 
 def sample_events() -> list[Event]:
-    """Return one event of each payload case, as a replay of Deribit would give them."""
+    """Return one event of each payload case, as a Deribit replay would produce."""
     return [
         Event(
             envelope=b"",
@@ -102,7 +102,7 @@ def sample_events() -> list[Event]:
 
 
 def report(config: Config, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return, forevery back end and event, what would become of it."""
+    """Return what would become of each event on each back end."""
     return [
         _row(backend, route, event)
         for backend in config.backends
@@ -129,7 +129,7 @@ def as_json(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def as_table(config: Config, rows: Sequence[dict[str, Any]]) -> str:
-    """Lay the report out for a person: one table for each back end."""
+    """Format the report for a person: one table for each back end."""
     if not config.backends:
         return "The configuration is valid. No back end is configured: publishing is off."
     parts = []
@@ -151,7 +151,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
 def _table(rules: Rules, rows: Sequence[Sequence[str]]) -> str:
     rows = [("payload case", "destination", "key", rules.headers_noun), *rows]
     if rules.key is None:
-        # The destination is the key; a second column would only repeat it.
+        # The destination is the key; a key column would only repeat it.
         rows = [(case, destination, headers) for case, destination, _, headers in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = []

@@ -1,4 +1,4 @@
-"""`bronze-sidecar health`: asks a running sidecar if it is alive, for those that only start programs."""
+"""`bronze-sidecar health`: asks a running sidecar if it is alive, for callers that only start programs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bronze_cli.program import CommandFailed
 from bronze_sidecar.configuration.config import NAMES, PROCESS_OPTIONS, Config, load
 
 DESCRIPTION = """
-Asks the sidecar that runs with these options if it is alive. Only --admin-listen matters, from wherever it is
-given. Exit status: 0 it answers · 1 it does not.
+Asks the sidecar running with these options if it is alive. Only --admin-listen matters; it may come from any
+source. Exit status: 0 it answers · 1 it does not.
 """
 OPTIONS = [each for each in PROCESS_OPTIONS if each.name in {"admin_listen", "config"}]
 TIMEOUT_SECONDS = 5
@@ -30,8 +30,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def fault_of(config: Config) -> str | None:
-    """Say why the sidecar with this configuration is not alive; None if it is."""
-    # Connecting to an address that stands for all of them reaches this machine.
+    """Return why the sidecar with this configuration is not alive; None if it is."""
+    # Connecting to the wildcard address reaches this machine.
     host, _, port = config.admin_listen.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_SECONDS)
     try:

@@ -1,4 +1,4 @@
-"""Lines of a file or a pipe, plain or compressed, a little at a time."""
+"""Lines of a file or a pipe, plain or compressed, in small pieces."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import NamedTuple, Protocol
 from bronze_cli.values import STANDARD_INPUT
 
 LONGEST_LINE = 64 << 20
-"""A longer one is no message but a wrong file."""
+"""A longer line means the wrong file, not a message."""
 
 _CHUNK_BYTES = 1 << 18
 _BLOCKS_AHEAD = 2
-# Four bytes of zstd can become 128 KiB, and nothing limits its output but the size of its input.
+# Four bytes of zstd can become 128 KiB, and only the size of its input limits its output.
 _STEP_BYTES = 1 << 10
 _ZLIB_WITH_GZIP_HEADER = 31
 _GZIP = b"\x1f\x8b"
@@ -30,11 +30,11 @@ _ZSTD_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 
 
 class Broken(Exception):  # noqa: N818 - named for what the input is
-    """The input cannot be read any further; says why and where."""
+    """The input cannot be read any further; the text says why and where."""
 
 
 class _Decompressor(Protocol):
-    """One compressed stream of possibly several that follow each other."""
+    """One compressed stream, possibly of several in sequence."""
 
     @property
     def eof(self) -> bool: ...
@@ -46,7 +46,7 @@ class _Decompressor(Protocol):
 
 
 class _Form(NamedTuple):
-    """A way to compress."""
+    """A compression format."""
 
     name: str
     start: Callable[[], _Decompressor]
@@ -56,23 +56,23 @@ class _Form(NamedTuple):
 class Lines:
     """The lines of one input, read once.
 
-    It can be used by another thread than looks at its figures.
+    One thread may read them while another looks at the figures.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.name = "standard input" if path == STANDARD_INPUT else f"'{path}'"
         self.size = 0
-        """Bytes of the file; 0 if that cannot be known."""
+        """Size of the file in bytes; 0 if unknown."""
         self.bytes_read = 0
-        """Of the file as it is stored."""
+        """Of the file as stored, before decompression."""
         self.count = 0
         """Complete lines so far."""
 
     def blocks(self) -> Iterator[list[bytes]]:
-        """Yield the lines, many at once, without their newlines. Raise Broken where the input is.
+        """Yield the lines in blocks, without their newlines. Raise Broken where the input is broken.
 
-        The last line needs no newline, unless the input is broken: then it is cut off, and left out.
+        The last line needs no newline, unless the input is broken: then it is incomplete and left out.
         """
         rest: list[bytes] = []
         rest_bytes = 0
@@ -96,7 +96,7 @@ class Lines:
         return Broken(f"{self.name}: {what}, after {self.count} lines and {self.bytes_read} bytes.")
 
     def _plain(self) -> Iterator[bytes]:
-        """Yield what the input holds, decompressed."""
+        """Yield the input, decompressed."""
         stored = self._stored()
         first = next(stored, b"")
         stored = chain([first], stored)
@@ -108,7 +108,7 @@ class Lines:
             yield from stored
 
     def _stored(self) -> Iterator[bytes]:
-        """Yield what the input holds, as it is stored; the first piece is long enough to recognize it."""
+        """Yield the input as stored; the first piece is long enough to recognize the format."""
         try:
             with self._open() as file:
                 status = os.fstat(file.fileno())
@@ -123,7 +123,7 @@ class Lines:
             raise self._broken(f"cannot be read: {error.strerror}") from None
 
     def _open(self) -> io.FileIO:
-        # Without a buffer: a thread that waits for a pipe would hold its lock, and so hold up the exit.
+        # Unbuffered: a thread that waits for a pipe would hold the buffer's lock and so hold up the exit.
         is_standard = self._path == STANDARD_INPUT
         return io.FileIO(0 if is_standard else self._path, closefd=not is_standard)
 
@@ -139,7 +139,7 @@ class Lines:
         for piece in stored:
             for begin in range(0, len(piece), _STEP_BYTES):
                 data = piece[begin : begin + _STEP_BYTES]
-                # Zeros may fill a gzip file up behind its end; neither form begins with one.
+                # Zeros may pad a gzip file after its end; neither format begins with one.
                 data = data.lstrip(b"\0") if current.eof else data
                 try:
                     while data:
@@ -164,21 +164,21 @@ def _gzip() -> _Form:
 
 
 def _zstd() -> _Form:
-    # Only now: most input is not compressed so.
+    # Imported here: most input is not zstd.
     import zstandard  # noqa: PLC0415
 
     return _Form("zstd", zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
 
 
 async def read_ahead(lines: Lines) -> AsyncGenerator[list[bytes], None]:
-    """Yield the blocks of an input, which a thread reads ahead a little, for reading may block."""
+    """Yield the blocks of an input. A thread reads slightly ahead, because reading may block."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[list[bytes] | Exception | None] = asyncio.Queue()
     room = threading.Semaphore(_BLOCKS_AHEAD)
     is_over = threading.Event()
 
     def hand_over(item: list[bytes] | Exception | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs it any more
             loop.call_soon_threadsafe(arrived.put_nowait, item)
 
     def read() -> None:
@@ -201,7 +201,7 @@ async def read_ahead(lines: Lines) -> AsyncGenerator[list[bytes], None]:
                 raise item
             yield item
             room.release()
-            # Others in the loop have their turn, however much is there.
+            # Give other tasks their turn, however much input there is.
             await asyncio.sleep(0)
     finally:
         is_over.set()

@@ -1,4 +1,4 @@
-"""The commands of `bronze-sidecar`, each a module of this folder: THE place to add one."""
+"""The commands of `bronze-sidecar`, each a module in this folder: THE place to add one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROGRAM = Program(
         Command(
             "health",
             "[OPTIONS]",
-            "ask the sidecar with these options if it is alive",
+            "ask the sidecar running with these options if it is alive",
             "bronze_sidecar.cli.health",
         ),
         Command("schema", "", "print the JSON Schema of the YAML file", "bronze_sidecar.cli.schema"),

@@ -12,11 +12,11 @@ from bronze_sidecar.configuration.config import NAMES, PROCESS_OPTIONS, load
 from bronze_sidecar.telemetry.logs import set_up_logging
 
 DESCRIPTION = """
-Takes events from producers and publishes them to every back end that is configured, until it is stopped by
-SIGTERM or SIGINT. Then it delivers what it accepted, within --grace-seconds.
+Takes events from producers and publishes them to every configured back end until SIGTERM or SIGINT. Then it
+delivers what it has accepted, within --grace-seconds.
 
-Options may also be environment variables, or stand in a YAML file (--config); a flag beats its variable,
-which beats the file. `bronze-sidecar help options` lists the options of the back ends as well.
+Options may also be set as environment variables or in a YAML file (--config). A flag beats its variable,
+which beats the file. `bronze-sidecar help options` also lists the options of the back ends.
 
 Exit status: 0 stopped with everything delivered · 1 cannot serve · 2 wrong configuration · 3 stopped with
 events undelivered · 130 stopped at once by a second signal.
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     config = load(arguments, os.environ)
     _hide_secrets(arguments)
     set_up_logging(config.log_level, config.log_format)
-    # Only now: the other commands need neither gRPC nor an event loop.
+    # Imported here: the other commands need neither gRPC nor an event loop.
     import uvloop  # noqa: PLC0415
 
     from bronze_sidecar.app import Sidecar  # noqa: PLC0415
@@ -43,13 +43,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _hide_secrets(arguments: Sequence[str]) -> None:
-    """Start again with secrets in the environment instead of the command line, which every user can read."""
+    """Restart with secrets in the environment instead of on the command line, which every user can read."""
     kept, secrets = without_secrets(arguments, NAMES)
     if not secrets:
         return
     environment = {**os.environ, **secrets}
     for variable in secrets:
-        # The flag beats the file that a variable names; as a variable it would stand beside it.
+        # The flag beats the file that a variable names; as a variable it would conflict with it.
         environment.pop(f"{variable}_FILE", None)
     program = [sys.executable, "-m", "bronze_sidecar", "run", *kept]
     os.execve(sys.executable, program, environment)  # noqa: S606 - ourselves

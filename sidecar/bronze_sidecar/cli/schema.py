@@ -1,4 +1,4 @@
-"""`bronze-sidecar schema`: what the YAML file may hold, for editors and other tools."""
+"""`bronze-sidecar schema`: what the YAML file may contain, for editors and other tools."""
 
 from __future__ import annotations
 

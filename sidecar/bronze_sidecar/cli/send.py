@@ -19,14 +19,14 @@ from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping.mapper import StreamContext
 
 DESCRIPTION = """
-Sends normalized messages, one JSON object a line, to a running sidecar, and waits until every one of them is
+Sends normalized messages, one JSON object per line, to a running sidecar and waits until all of them are
 acknowledged. FILE may be compressed with gzip or zstd; `-` is standard input. Every line is one position of
-the stream; empty lines count for nothing.
+the stream; empty lines are ignored.
 
-At the end a summary is printed as JSON. `sent`, `acknowledged`, `unacknowledged` and `dropped` count
-messages; `published`, `filtered` and `failed` count events, of which a book change becomes several.
+At the end it prints a summary as JSON. `sent`, `acknowledged`, `unacknowledged` and `dropped` count messages;
+`published`, `filtered` and `failed` count events. A book change becomes several events.
 
-Exit status: 0 every event was published or filtered · 1 not so · 2 the command line is wrong.
+Exit status: 0 every event was published or filtered · 1 some were not · 2 the command line is wrong.
 """
 OPTIONS = options_of(SendOptions)
 NAMES = Names(OPTIONS, listed_by="bronze-sidecar send --help", takes_operands=True)
@@ -35,7 +35,7 @@ NAMES = Names(OPTIONS, listed_by="bronze-sidecar send --help", takes_operands=Tr
 def run(arguments: Sequence[str]) -> int:
     """Run the command; return the exit status. Raise ConfigError if the command line is wrong."""
     path, options = read_command_line(arguments)
-    # Only now: only sending needs an event loop.
+    # Imported here: only sending needs an event loop.
     import uvloop  # noqa: PLC0415
 
     transfer = Transfer(Lines(path), options)
@@ -73,7 +73,7 @@ def _file_problems(files: Sequence[str]) -> Iterator[Problem]:
 
 
 def _context_problems(options: SendOptions) -> Iterator[Problem]:
-    """Yield what the sidecar would refuse; it says so only of the first thing it finds."""
+    """Yield what the sidecar would refuse; it reports only the first problem it finds."""
     texts: dict[str, Any] = {
         "source": options.source,
         "request_id": options.request_id,

@@ -1,4 +1,4 @@
-"""Sends the lines of an input to a sidecar, waits for their acknowledgements, and says how it goes."""
+"""Sends the lines of an input to a sidecar, waits for acknowledgements, and reports progress."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from bronze_sidecar.cli.lines import Broken, Lines, read_ahead
 EXIT_UNDELIVERED = 1
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 SHOWN_FAILURES = 5
-# If none of so many lines is a JSON object, the file is of another kind.
+# If none of this many lines is a JSON object, the file is something else.
 FIRST_LINES = 20
 MOST_GAPS = 10_000
-# Enough to keep a sidecar busy, little enough to be done with soon after Ctrl-C.
+# Enough to keep a sidecar busy, little enough to finish soon after Ctrl-C.
 BUFFER_EVENTS = 20_000
 STALL_SECONDS = 1.0
 LOOK_SECONDS = 0.1
 PACE_SECONDS = 0.01
 MOMENT_SECONDS = 2.0
-"""How long an interrupted transfer waits for what is on its way."""
+"""How long an interrupted transfer waits for messages in flight."""
 
 
 class Entry(Scalar):
-    """A key and a value, once or several times; the value may hold anything."""
+    """A key and a value; may be repeated. The value may contain anything."""
 
     metavar = "KEY:VALUE"
 
@@ -66,36 +66,32 @@ class Entry(Scalar):
 
 @dataclass(frozen=True)
 class SendOptions:
-    """What the command line may say."""
+    """What the command takes."""
 
     to: str = option(ListenAddress(unix=True), "The sidecar: host:port or unix:///path.", required=True)
-    source: str = option(Text(), "The producing program, as name/version.", default="bronze-sidecar-send")
-    origin: str = option(
-        Choice(*get_args(Origin)), "How the messages came to the producer.", default="replay"
-    )
+    source: str = option(Text(), "Producing program, as name/version.", default="bronze-sidecar-send")
+    origin: str = option(Choice(*get_args(Origin)), "How the producer got the messages.", default="replay")
     stream_id: str | None = option(
         Text(),
-        "Names the stream, the first part of every event's id; a new unique one if not given. Give the"
-        " same one for the same file, and its events have the same ids each time.",
+        "Stream id, the first part of every event's id; a new unique one if not given. With the same one, the"
+        " same file gives the same event ids each time.",
     )
-    request_id: str = option(Text(), "The request that the messages answer.", default="")
-    session_id: str = option(Text(), "The client session that made the request.", default="")
+    request_id: str = option(Text(), "Request that the messages answer.", default="")
+    session_id: str = option(Text(), "Client session that made the request.", default="")
     meta: Mapping[str, str] | None = option(
-        Entry(), "An entry for the meta of every event; may be given several times."
+        Entry(), "Entry to add to the meta of every event; may be given several times."
     )
-    rate: float | None = option(
-        Number(0.01, 1e9), "Most messages sent in a second; as many as possible if not given."
-    )
+    rate: float | None = option(Number(0.01, 1e9), "Maximum messages per second; unlimited if not given.")
     connect_timeout: float = option(
-        Number(0.1, 1e9), "Gives up when no sidecar has answered for so many seconds.", default=30.0
+        Number(0.1, 1e9), "Give up if no sidecar answers within this many seconds.", default=30.0
     )
     timeout: float | None = option(
-        Number(0.1, 1e9), "Gives up when nothing was acknowledged for so many seconds; never if not given."
+        Number(0.1, 1e9), "Give up if nothing is acknowledged for this many seconds; never if not given."
     )
-    tls: bool = option(Switch(), "Encrypts the connection.", default=False)
-    tls_ca_file: Path | None = option(File(), "Certificates to trust instead of the system's.")
+    tls: bool = option(Switch(), "Encrypt the connection.", default=False)
+    tls_ca_file: Path | None = option(File(), "CA certificates to trust instead of the system's.")
     tls_cert_file: Path | None = option(File(), "Client certificate, for mutual TLS.")
-    tls_key_file: Path | None = option(File(), "Key of the client certificate.")
+    tls_key_file: Path | None = option(File(), "Private key of the client certificate.")
 
 
 class Transfer:
@@ -112,7 +108,7 @@ class Transfer:
         self._position = -1
         self._numbers = LineNumbers()
         self._refused = 0
-        """Messages that the client would not take."""
+        """Messages that the client refused."""
         self._failures: list[str] = []
         self._error = ""
         self._signal: signal.Signals | None = None
@@ -183,7 +179,7 @@ class Transfer:
 
     @contextlib.contextmanager
     def _warnings_shown(self) -> Iterator[None]:
-        """Let the client's warnings go to standard error, where the progress does not tell the same."""
+        """Send the client's warnings to standard error, unless the progress line already shows them."""
         log, handler = logging.getLogger("bronze_client"), _Notes(self._progress)
         log.addHandler(handler)
         log.propagate = False
@@ -196,7 +192,7 @@ class Transfer:
     # -- sending
 
     async def _supervise(self, publisher: Publisher) -> None:
-        """Send everything, unless a signal comes or nothing goes on for too long."""
+        """Send everything, unless a signal comes or there is no progress for too long."""
         loop = asyncio.get_running_loop()
         sending = loop.create_task(self._send_all(publisher))
         watching = loop.create_task(self._watch(publisher, sending))
@@ -211,7 +207,7 @@ class Transfer:
             await asyncio.wait({sending})
             if self._signal:
                 flushing = loop.create_task(_flush(publisher, MOMENT_SECONDS))
-                # A second signal ends even this.
+                # A second signal ends this too.
                 for number in STOPPING:
                     loop.add_signal_handler(number, stop, number, flushing)
                 await asyncio.wait({flushing})
@@ -229,7 +225,7 @@ class Transfer:
             async with contextlib.aclosing(self._messages()) as messages:
                 async for number, line in messages:
                     if not await self._publish(publisher, number, line):
-                        # It waits for room for as long as it takes, so this is the sidecar's last word.
+                        # It waits for room as long as it takes, so this refusal is final.
                         return
                     if pace:
                         await pace.wait()
@@ -240,12 +236,12 @@ class Transfer:
         await _flush(publisher)
 
     async def _messages(self) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Yield the lines that hold something, with their numbers, once one of the first is a JSON object."""
+        """Yield the lines that are not empty, with their numbers, once one of the first is a JSON object."""
         held: list[tuple[int, bytes]] | None = []
         number = 0
         async with contextlib.aclosing(read_ahead(self._lines)) as blocks:
             async for lines in blocks:
-                for number, line in enumerate(lines, number + 1):  # noqa: B020 - it goes on where it was
+                for number, line in enumerate(lines, number + 1):  # noqa: B020 - it continues where it was
                     if not line or line.isspace():
                         continue
                     if held is None:
@@ -272,7 +268,7 @@ class Transfer:
         if self._numbers.add(self._position, number) > MOST_GAPS:
             self._numbers.forget(publisher.stats.acknowledged)
         try:
-            # Whatever else the line is, with a blank in front it counts as JSON, and is refused as such.
+            # Anything else counts as JSON with a space in front, and is refused as such.
             return await publisher.publish_wait(line if line.startswith(b"{") else b" " + line)
         except ValueError as error:
             self._refused += 1
@@ -289,7 +285,7 @@ class Transfer:
     # -- watching
 
     async def _watch(self, publisher: Publisher, sending: asyncio.Task[None]) -> None:
-        """Show the progress; give up when there is none for too long."""
+        """Show progress; give up when there is none for too long."""
         acknowledged, since = 0, time.monotonic()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -317,7 +313,7 @@ class Transfer:
                 return
 
     def _share(self) -> float | None:
-        """Return how much of the file was read, if that can be known."""
+        """Return how much of the file was read, if its size is known."""
         return min(1.0, self._lines.bytes_read / self._lines.size) if self._lines.size else None
 
     def _figures(self) -> str:
@@ -331,22 +327,22 @@ class Transfer:
 
 
 class LineNumbers:
-    """Tells the line of each message: empty lines are no messages."""
+    """Maps messages to line numbers: empty lines are not messages."""
 
     def __init__(self) -> None:
         self._positions = [0]
         self._empty = [1]
-        """How much larger the line's number is, from each of these positions on."""
+        """How far line numbers are ahead of positions, from each of these positions on."""
 
     def add(self, position: int, number: int) -> int:
-        """Take note of a message's line; return how much is remembered."""
+        """Record a message's line; return how much is remembered."""
         if number - position != self._empty[-1]:
             self._positions.append(position)
             self._empty.append(number - position)
         return len(self._positions)
 
     def forget(self, settled: int) -> None:
-        """Forget about the first messages, which nobody will ask about."""
+        """Forget the first messages, which nobody will ask about again."""
         first = max(0, bisect_right(self._positions, settled) - 1)
         del self._positions[:first], self._empty[:first]
 
@@ -363,18 +359,18 @@ class Pace:
         self._due = time.monotonic()
 
     async def wait(self) -> None:
-        """Wait until the next message is due; not at all if that is very soon."""
+        """Wait until the next message is due, unless that is very soon."""
         self._due += self._seconds
         ahead = self._due - time.monotonic()
         if ahead > PACE_SECONDS:
             await asyncio.sleep(ahead)
         elif ahead < -1.0:
-            # After a pause of the sidecar the rate still holds.
+            # The rate still holds after the sidecar paused.
             self._due = time.monotonic()
 
 
 async def _flush(publisher: Publisher, timeout: float | None = None) -> str:  # noqa: ASYNC109
-    """Wait until everything is acknowledged; return what stands in the way of what is not."""
+    """Wait until everything is acknowledged; return what prevents the rest."""
     try:
         await publisher.flush(timeout)
     except PublishError as error:
@@ -391,7 +387,7 @@ def _is_object(line: bytes) -> bool:
 
 
 class _Notes(logging.Handler):
-    """Writes log records between the progress."""
+    """Writes log records around the progress line."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.CRITICAL if progress.is_shown else logging.WARNING)

@@ -1,4 +1,4 @@
-"""The whole configuration: declared here and by the back ends, read from all sources, checked at once."""
+"""The whole configuration: declared here and by the back ends, read from all sources, checked together."""
 
 from __future__ import annotations
 
@@ -39,44 +39,42 @@ class Config:
     config: Path | None = option(File(), "YAML file with options.", in_file=False)
     listen: tuple[str, ...] = option(
         ListOf(ListenAddress(unix=True)),
-        "Where producers connect: host:port or unix:///path; may be given several times.",
+        "Address for producers to connect to: host:port or unix:///path; may be given several times.",
         default=("127.0.0.1:50051",),
     )
     admin_listen: str = option(
         ListenAddress(unix=False),
-        "Where health, readiness and metrics are served over HTTP.",
+        "HTTP address for health, readiness and metrics.",
         default="127.0.0.1:9464",
     )
-    tls_cert_file: Path | None = option(
-        File(), "Certificate of the gRPC server, for addresses that are not loopback."
-    )
-    tls_key_file: Path | None = option(File(), "Key of that certificate.")
+    tls_cert_file: Path | None = option(File(), "Certificate of the gRPC server, for non-loopback addresses.")
+    tls_key_file: Path | None = option(File(), "Private key of that certificate.")
     tls_client_ca_file: Path | None = option(
-        File(), "Certificates that producers' own must be signed by, for mutual TLS."
+        File(), "CA certificates that must have signed the producers' certificates, for mutual TLS."
     )
-    insecure: bool = option(Switch(), "Allows addresses that are not loopback without TLS.", default=False)
-    socket_mode: int = option(SocketMode(), "Access rights of unix sockets, in octal digits.", default=0o600)
+    insecure: bool = option(Switch(), "Allow non-loopback addresses without TLS.", default=False)
+    socket_mode: int = option(SocketMode(), "File mode of unix sockets, in octal.", default=0o600)
     log_level: str = option(
-        Choice("debug", "info", "warning", "error"), "Least severe log lines.", default="info"
+        Choice("debug", "info", "warning", "error"), "Lowest level to log.", default="info"
     )
     log_format: str = option(
-        Choice("auto", "console", "json"), "Form of log lines; auto is console on a terminal.", default="auto"
+        Choice("auto", "console", "json"),
+        "Log format; auto means console on a terminal, otherwise json.",
+        default="auto",
     )
     grace_seconds: float = option(
-        Number(0, 3600), "How long stopping may take to deliver what was accepted.", default=25.0
+        Number(0, 3600), "Time allowed on shutdown to deliver accepted events.", default=25.0
     )
-    max_event_bytes: int = option(
-        Integer(1024, 64 * MEBIBYTE), "Largest event that is accepted.", default=MEBIBYTE
-    )
+    max_event_bytes: int = option(Integer(1024, 64 * MEBIBYTE), "Largest event to accept.", default=MEBIBYTE)
     max_queue_events: int = option(
-        Integer(1, 100_000_000), "Most events that wait for one back end.", default=100_000
+        Integer(1, 100_000_000), "Maximum events waiting for one back end.", default=100_000
     )
     max_queue_bytes: int = option(
-        Integer(MEBIBYTE, 1 << 40), "Most bytes that wait for one back end.", default=64 * MEBIBYTE
+        Integer(MEBIBYTE, 1 << 40), "Maximum bytes waiting for one back end.", default=64 * MEBIBYTE
     )
     retry_limit: int = option(
         Integer(0, 1_000_000),
-        "How often a write is tried again before its events fail; 0 means forever.",
+        "How many times a write is retried before its events fail; 0 means no limit.",
         default=0,
     )
     retry_backoff_ms: int = option(Integer(1, 60_000), "Longest wait before the first retry.", default=100)
@@ -101,7 +99,7 @@ NAMES = Names(OPTIONS, listed_by="bronze-sidecar help options")
 _SERVICE_VARIABLE = re.compile(
     r"SIDECAR_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-# The client in tardis-machine, which may share our environment, reads these.
+# These belong to the client in tardis-machine, which may share our environment.
 _VARIABLES_OF_CLIENT = re.compile(r"BRONZE_SIDECAR_TLS(_(CA|CERT|KEY)_FILE)?")
 
 
@@ -142,7 +140,7 @@ def _own_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _mistaken_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Notice variables that were meant for us, but begin with the product's name."""
+    """Yield variables that are meant for us but begin with the product's name."""
     for name, value in sorted(environ.items()):
         meant = VARIABLE_PREFIX + name.removeprefix("BRONZE_").removeprefix(VARIABLE_PREFIX)
         if (
@@ -155,9 +153,9 @@ def _mistaken_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
-    """Yield what is wrong between the process's own options, each with the option to name."""
+    """Yield conflicts between the process's own options, each with the option to name."""
     if config.retry_backoff_ms > config.retry_backoff_max_ms:
-        yield "retry_backoff_ms", Fault("is longer than the longest wait, --retry-backoff-max-ms.")
+        yield "retry_backoff_ms", Fault("is greater than --retry-backoff-max-ms.")
     if config.max_event_bytes > config.max_queue_bytes:
         yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
     if (config.tls_cert_file is None) != (config.tls_key_file is None):
@@ -170,7 +168,7 @@ def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
             yield (
                 "listen",
                 Fault(
-                    f"'{address}' is not loopback, and there is no TLS.",
+                    f"'{address}' is not a loopback address, and TLS is off.",
                     "Add --tls-cert-file and --tls-key-file, or --insecure if the network is trusted.",
                 ),
             )
@@ -191,7 +189,7 @@ def _backend(
     values: Mapping[str, Any],
     problems: list[Problem],
 ) -> Backend | None:
-    """Make a back end of its options, if any are given; check them together once each is right."""
+    """Make a back end from its options, if any are given; check them together once each is valid."""
     options = [each for each in OPTIONS if each.group == cls.name]
     mine = {each.name: given[each.path][0] for each in options if each.path in given}
     if not mine:

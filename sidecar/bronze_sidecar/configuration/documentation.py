@@ -1,4 +1,4 @@
-"""The options as documentation: `--help`, JSON Schema and the README's tables, from the declarations."""
+"""Option documentation from the declarations: `--help`, JSON Schema and the Markdown tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bronze_sidecar.configuration.config import OPTIONS
 from bronze_sidecar.sinks import BACKENDS
 
 OVERVIEW = """
-Options are given by flags, by environment variables and in a YAML file (--config); a flag beats its variable,
+Options are given as flags, as environment variables and in a YAML file (--config). A flag beats its variable,
 which beats the file. A back end is on when its required options are given.
 """
 
@@ -71,7 +71,7 @@ def json_schema() -> dict[str, Any]:
             if each.in_file:
                 entries |= _properties(each)
         if name:
-            # A back end with nothing below it, its options commented out for one, is off.
+            # A back end with nothing below it, such as one whose options are commented out, is off.
             properties[name] = _closed(entries) | {
                 "type": ["object", "null"],
                 "description": f"Options of {title}.",

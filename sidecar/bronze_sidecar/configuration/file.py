@@ -1,4 +1,4 @@
-"""The YAML file as a place where options are given."""
+"""The YAML file as a source of options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bronze_cli.given import Given, Names, give, name_alone, start_of
 from bronze_cli.options import Raw
 from bronze_cli.problems import Problem, did_you_mean
 
-# More is a wrong file, or a device without an end.
+# Anything larger is the wrong file, or an endless device.
 FILE_SIZE_LIMIT = 1 << 20
 
 
@@ -25,7 +25,7 @@ def from_file(path: Path, names: Names) -> Given:
 
 
 class _NotText(Exception):  # noqa: N818 - private to this module
-    """A node that should have been one value."""
+    """A node that should have been a single value."""
 
 
 class _FileReader:
@@ -34,13 +34,13 @@ class _FileReader:
         self.names = names
         self.given = Given()
         self.groups: list[tuple[str, int]] = []
-        """The back ends that the file names so far, each with its line."""
+        """The back ends named so far, each with its line."""
 
     def report(self, where: str, what: str, remedy: str = "") -> None:
         self.given.problems.append(Problem(where, what, remedy))
 
     def compose(self) -> yaml.Node | None:
-        """Parse the file to nodes, which know their lines."""
+        """Parse the file into nodes, which know their lines."""
         path = str(self.path)
         try:
             content = start_of(self.path, FILE_SIZE_LIMIT + 1)
@@ -81,9 +81,9 @@ class _FileReader:
     def entries(
         self, node: yaml.Node, noun: str, fold: Callable[[str], str] = str
     ) -> Iterator[tuple[str, int, yaml.Node]]:
-        """Yield key, line and value of a mapping; report what is no mapping, and keys given twice.
+        """Yield key, line and value of a mapping; report anything that is not a mapping, and repeated keys.
 
-        Keys that `fold` makes equal are the same.
+        Keys that `fold` makes equal count as the same.
         """
         if not isinstance(node, yaml.MappingNode):
             self.report(f"{self.path}:{node.start_mark.line + 1}", f"{noun} must be a mapping of options.")
@@ -96,7 +96,7 @@ class _FileReader:
                 continue
             same = fold(key_node.value)
             if same in seen:
-                what = f"'{name_alone(key_node.value)}' is given twice, first in line {seen[same]}."
+                what = f"'{name_alone(key_node.value)}' is given twice, first on line {seen[same]}."
                 self.report(f"{self.path}:{line}", what)
             else:
                 seen[same] = line
@@ -112,7 +112,7 @@ class _FileReader:
             return
         option, is_file = known[_folded(key)]
         if option.secret and not isinstance(node, yaml.ScalarNode):
-            # Not looked into: what is wrong inside could not be said without showing it.
+            # Not inspected: a problem inside could not be described without showing it.
             self.given.refuse(option, where, "must be one value, not a list or mapping.")
             return
         try:
@@ -124,7 +124,7 @@ class _FileReader:
             give(self.given, option, where, raw, is_file=is_file)
 
     def indentation(self, key: str, line: int) -> str:
-        """Return where a key belongs that stands at the left and is an option of the back end above it."""
+        """Return where an unindented key belongs if it is an option of a back end."""
         above = [group for group, its_line in self.groups if its_line < line]
         if above and key in self.names.keys[above[-1]]:
             return f"If it belongs to '{above[-1]}:' above it, indent it by two spaces."
@@ -156,7 +156,7 @@ def _scalar(node: yaml.Node) -> str:
 
 
 def _without_content(problem: str) -> str:
-    """Leave out what the YAML reader quotes from the file, for it may be a secret.
+    """Leave out what the YAML reader quotes from the file, because it may be a secret.
 
     Single characters and names of tokens, such as '<stream end>', stay.
     """
@@ -164,6 +164,6 @@ def _without_content(problem: str) -> str:
 
 
 def _line_and_column(before: str) -> str:
-    """Return the place behind some text of a file."""
+    """Return the place right after some text of a file."""
     lines = before.split("\n")
     return f"{len(lines)}:{len(lines[-1]) + 1}"

@@ -1,4 +1,4 @@
-"""Routes: compiled once from a back end's rules, they turn an event into its address, or filter it."""
+"""Routes: compiled once from a back end's rules, they give an event its address, or filter it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AWKWARD_VALUES = (
     "",
     "X" * 300,
 )
-"""Symbols that have broken names on one bus or another; each route is tried with them at start-up."""
+"""Symbols that have broken names on one bus or another; each route is tried with them at startup."""
 
 
 class Route:
@@ -47,13 +47,13 @@ class Route:
         self._names_ids = any("meta.event_id" in template.placeholders for template in addressing)
         self._templated = [(name, template.renderer()) for name, template in rules.templated_headers.items()]
         self.has_event_headers = bool(self._templated or rules.meta_prefix)
-        """Whether headers differ between events of one address, beside the event's id."""
+        """Whether headers other than the event's id differ between events of one address."""
 
         self.needs_meta = bool(rules.meta_prefix) or any(template.uses_meta for template in rules.templates())
-        """Whether an event's meta plays a part."""
+        """Whether an event's meta is used."""
 
     def takes(self, payload_case: str) -> bool:
-        """Tell whether events of a payload case are published."""
+        """Return whether events of a payload case are published."""
         return payload_case in self._cases
 
     def addresses(self, groups: Groups) -> list[Address | None]:
@@ -67,7 +67,7 @@ class Route:
         return addresses
 
     def event_headers(self, event: Event) -> list[tuple[str, str]]:
-        """Return the headers that depend on the single event, without its id."""
+        """Return the headers that depend on the individual event, without its id."""
         headers = [(name, render(event)) for name, render in self._templated]
         prefix = self.rules.meta_prefix
         if prefix:
@@ -85,7 +85,7 @@ class Route:
 
 
 def _compile(rules: Rules, cases: frozenset[str]) -> Callable[[Event], Address | None]:
-    """Make one function that finds an event's address, and remembers it unless meta takes part."""
+    """Return a function that finds an event's address, and remembers it unless it depends on meta."""
     renderers = {case: _renderer(rules.template_of(case), rules) for case in cases}
 
     def render(event: Event) -> Address | None:
@@ -105,7 +105,7 @@ def _compile(rules: Rules, cases: frozenset[str]) -> Callable[[Event], Address |
             cache[key] = address
         return address
 
-    # A dictionary look-up by the fields that the templates name costs a fraction of rendering. The
+    # A dictionary lookup by the fields that the templates name costs a fraction of rendering. The
     # headers of an address name the payload case and the data type.
     fields = "".join(f"e.{FIELDS[name]}, " for name in sorted(placeholders | {"payloadCase", "dataType"}))
     names = {"known": cache.get, "remember": remember}
@@ -128,7 +128,7 @@ def _renderer(destination: Template, rules: Rules) -> Callable[[Event], Address]
 
 
 def trial_faults(options: Any) -> Iterator[tuple[str, Fault]]:
-    """Render every template among a back end's options over awkward values; yield what is not safe."""
+    """Render every template in a back end's options with awkward values; yield what is not safe."""
     for attribute, template in _templates(options):
         if not template.target.escape_character or not template.placeholders:
             continue
@@ -141,7 +141,7 @@ def trial_faults(options: Any) -> Iterator[tuple[str, Fault]]:
 def _trial_fault(template: Template) -> Fault | None:
     render = template.renderer()
     names_both = {"exchange", "symbol"} <= set(template.placeholders)
-    # What a template does not name cannot change what it gives.
+    # A field that a template does not name cannot change its result.
     for case in PAYLOAD_CASES if "payloadCase" in template.placeholders else PAYLOAD_CASES[:1]:
         seen: dict[str, tuple[str, str]] = {}
         for exchange in AWKWARD_VALUES if "exchange" in template.placeholders else AWKWARD_VALUES[:1]:

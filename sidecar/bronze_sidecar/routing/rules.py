@@ -32,33 +32,33 @@ class Rules:
     include: frozenset[str] | None = None
     """The payload cases to publish; None means all."""
     key: Template | None = None
-    """What order is kept by; None means the destination itself."""
+    """Events with the same key stay in order; None means the destination itself is the key."""
     type_headers: bool = True
     """Whether the sidecar writes `payloadCase` and `dataType`."""
     id_header: str = ""
-    """The header that carries the event's id; empty if none does."""
+    """The header that carries the event's id; empty if there is none."""
     static_headers: Mapping[str, str] = field(default_factory=dict)
     templated_headers: Mapping[str, Template] = field(default_factory=dict)
     meta_prefix: str = ""
-    """Meta entries become headers under this prefix; empty means that they do not."""
+    """Meta entries become headers under this prefix; empty means they do not."""
     drop_empty_headers: bool = False
     headers_noun: str = "headers"
 
     def templates(self) -> list[Template]:
-        """Return every template that plays a part."""
+        """Return every template in use."""
         templates = [self.destination, self.template, self.key]
         templates += [*self.routing.values(), *self.templated_headers.values()]
         return [template for template in templates if template]
 
     def template_of(self, payload_case: str) -> Template:
-        """Return the destination template that holds for a payload case."""
+        """Return the destination template that applies to a payload case."""
         return self.routing.get(payload_case) or self.template or self.destination
 
 
 class Address:
-    """Where records go, what their order is kept by, and the headers that follow from that.
+    """Where records go, the key that keeps their order, and the headers that follow from that.
 
-    Routes keep addresses, so whatever a sink prepares for one serves many records.
+    Routes keep addresses, so what a sink prepares for one serves many records.
     """
 
     __slots__ = ("destination", "headers", "key", "prepared")
@@ -68,7 +68,7 @@ class Address:
         self.key = key
         self.headers = headers
         self.prepared: Any = None
-        """The sink's own, such as the start of its command."""
+        """For the sink's own use, such as the start of its command."""
 
     @property
     def order(self) -> tuple[str, str]:

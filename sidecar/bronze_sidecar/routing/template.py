@@ -22,13 +22,13 @@ FIELDS = {
     "source": "source",
     "origin": "origin",
 }
-"""Placeholder to attribute of an event."""
+"""Placeholder to the event's attribute."""
 
 PLACEHOLDERS = (*FIELDS, "meta.<key>")
 VALUE_CACHE_SIZE = 65_536
 _META = re.compile(r"meta\.([A-Za-z0-9_]+)", re.ASCII)
 _BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-# Values of these come from our own short lists of letters, whatever an event says.
+# Their values come from our own short lists and contain only letters, whatever an event says.
 _LETTERS_ONLY = {"payloadCase", "origin"}
 
 Renderer = Callable[[Event], str]
@@ -41,7 +41,7 @@ class Template:
     text: str
     target: Target = field(repr=False)
     literals: tuple[str, ...] = field(repr=False)
-    """The text around the placeholders: one more than there are placeholders."""
+    """The text around the placeholders: one piece more than there are placeholders."""
     placeholders: tuple[str, ...] = field(repr=False)
 
     @property
@@ -50,7 +50,7 @@ class Template:
 
     @property
     def room(self) -> int:
-        """How many characters each value may take, so that the longest name is still legal."""
+        """How many characters each value may take so that the longest name is still legal."""
         fixed = len(self.target.name_of("".join(self.literals)))
         return (self.target.limit - fixed) // max(1, len(self.placeholders))
 
@@ -87,7 +87,7 @@ def parse(text: str, target: Target) -> Template | list[Fault]:
     pieces = _BRACES.split(text)
     literals, names = tuple(pieces[::2]), tuple(piece.strip() for piece in pieces[1::2])
     if any("{" in literal or "}" in literal for literal in literals) or any("{" in name for name in names):
-        return [Fault(f"unbalanced braces in '{shorten(text)}'.", "A placeholder is written {{name}}.")]
+        return [Fault(f"unbalanced braces in '{shorten(text)}'.", "Write a placeholder as {{name}}.")]
     faults = [_unknown(name) for name in names if name not in FIELDS and not _META.fullmatch(name)]
     template = Template(text, target, literals, names)
     return faults or _legality_faults(template) or template
@@ -104,12 +104,14 @@ def trusted(text: str, target: Target) -> Template:
 def _unknown(name: str) -> Fault:
     close = nearest(name, FIELDS)
     hint = f"Did you mean '{{{{{close}}}}}'? " if close else ""
-    return Fault(f"no placeholder '{shorten(name)}'.", f"{hint}There are {', '.join(PLACEHOLDERS)}.")
+    return Fault(
+        f"no placeholder '{shorten(name)}'.", f"{hint}The placeholders are {', '.join(PLACEHOLDERS)}."
+    )
 
 
 def _legality_faults(template: Template) -> list[Fault]:
     target = template.target
-    # A letter stands for each value: values are escaped, so only the template's own text can offend.
+    # A letter replaces each value: values are escaped, so only the template's own text can be illegal.
     what = target.text_fault("x".join(template.literals))
     if what:
         return [Fault(f"'{shorten(template.text)}' is not a valid {target.noun}: {what}.")]
@@ -117,7 +119,7 @@ def _legality_faults(template: Template) -> list[Fault]:
         return []
     if target.name_of("{".join(template.literals)).count("{") != len(template.placeholders):
         return [
-            Fault(f"'{shorten(template.text)}': a placeholder may only stand in the last part, the name.")
+            Fault(f"'{shorten(template.text)}': a placeholder may only appear in the last part, the name.")
         ]
     if template.placeholders and template.room < target.shortest_value_room:
         return [
@@ -134,8 +136,8 @@ def _legality_faults(template: Template) -> list[Fault]:
 def _ambiguity_faults(template: Template) -> list[Fault]:
     """Two events with different values must never render alike.
 
-    Going in from both ends, each value must be told from its neighbour by a character that the
-    value itself cannot contain; one value in the middle may stay over.
+    Working inwards from both ends, each value must be separated from its neighbour by a character that
+    the value itself cannot contain; one value in the middle may be left over.
     """
     names, literals = template.placeholders, template.literals
     left, right = 0, len(names) - 1
@@ -152,7 +154,7 @@ def _ambiguity_faults(template: Template) -> list[Fault]:
         and template.target.name_of(f"x{character}x") == f"x{character}x"
         and not template.target.text_fault(f"x{character}x".join(_padded(template)))
     )
-    remedy = f"Separate them by {' or '.join(repr(each) for each in separators)}." if separators else ""
+    remedy = f"Separate them with {' or '.join(repr(each) for each in separators)}." if separators else ""
     return [
         Fault(
             f"'{shorten(template.text)}' is ambiguous: different values of {{{{{names[left]}}}}} and"

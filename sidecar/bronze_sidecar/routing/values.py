@@ -1,4 +1,4 @@
-"""What decides about an event: payload cases, templates, routes and headers."""
+"""Option values that decide where events go: payload cases, templates, routes and headers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Destination(Scalar):
 
 @dataclass(frozen=True)
 class Pairs(ValueType[dict[str, Any]]):
-    """Keys and values: a YAML mapping, or `key:value` with commas."""
+    """Keys and values: a YAML mapping, or `key:value` separated by commas."""
 
     metavar = "KEY:VALUE,…"
 
@@ -104,7 +104,7 @@ class Pairs(ValueType[dict[str, Any]]):
 
 @dataclass(frozen=True)
 class Routing(Pairs):
-    """A destination for each of some payload cases."""
+    """Destinations for individual payload cases."""
 
     target: Target
     metavar = "CASE:TEMPLATE,…"

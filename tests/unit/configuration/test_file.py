@@ -17,8 +17,10 @@ def file(tmp_path):
 
 def test_a_wrong_value_is_reported_with_its_line_and_key(file):
     assert file.problems("# options\nlog_level: loud\n\nkafka:\n  brokers: a:1\n  topic: a b\n") == [
-        "sidecar.yaml:2: log_level: 'loud' is not one of the choices."
-                " Choose from debug, info, warning, error.",
+        (
+            "sidecar.yaml:2: log_level: 'loud' is not one of the choices."
+            " Choose from debug, info, warning, error."
+        ),
         (
             "sidecar.yaml:6: kafka.topic: 'a b' is not a valid Kafka topic: it contains ' ';"
             " allowed are letters, digits, '.', '_' and '-'."
@@ -59,25 +61,25 @@ def test_a_half_configured_back_end_is_reported_at_what_is_given(file):
 
 def test_a_key_given_twice_is_reported_with_both_lines(file):
     assert file.problems("log_level: info\nkafka: {}\n\nlog-level: debug\n") == [
-        "sidecar.yaml:4: 'log-level' is given twice, first in line 1."
+        "sidecar.yaml:4: 'log-level' is given twice, first on line 1."
     ]
 
 
 def test_a_key_given_twice_in_a_back_end_is_reported_with_both_lines(file):
     assert file.problems("kafka:\n  topic: a\n  brokers: b:1\n  topic: c\n") == [
-        "sidecar.yaml:4: 'topic' is given twice, first in line 2."
+        "sidecar.yaml:4: 'topic' is given twice, first on line 2."
     ]
 
 
 def test_a_back_end_given_twice_is_reported_with_both_lines(file):
     assert file.problems("kafka: {brokers: 'b:1', topic: t}\nkafka: {topic: u}\n") == [
-        "sidecar.yaml:2: 'kafka' is given twice, first in line 1."
+        "sidecar.yaml:2: 'kafka' is given twice, first on line 1."
     ]
 
 
 def test_a_payload_case_given_twice_is_reported_with_both_lines(file):
     text = "kafka:\n  brokers: b:1\n  topic: t\n  topic_routing:\n    trade: a\n    trade: b\n"
-    assert file.problems(text) == ["sidecar.yaml:6: 'trade' is given twice, first in line 5."]
+    assert file.problems(text) == ["sidecar.yaml:6: 'trade' is given twice, first on line 5."]
 
 
 def test_two_spellings_of_a_payload_case_are_one(file):

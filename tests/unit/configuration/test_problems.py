@@ -264,7 +264,7 @@ def test_an_unknown_placeholder_lists_what_exists(flag):
     assert problems_with_minimum(f"{flag}={QUEUE}{{{{symbl}}}}") == [
         (
             f"{flag}: no placeholder 'symbl'. Did you mean '{{{{symbol}}}}'?"
-            " There are exchange, symbol, payloadCase, dataType, source, origin, meta.<key>."
+            " The placeholders are exchange, symbol, payloadCase, dataType, source, origin, meta.<key>."
         )
     ]
 
@@ -292,7 +292,7 @@ def test_every_unknown_placeholder_is_reported():
 )
 def test_unbalanced_braces_are_refused(text):
     assert problems_with_minimum(f"--kafka-topic={text}") == [
-        f"--kafka-topic: unbalanced braces in '{text}'. A placeholder is written {{{{name}}}}."
+        f"--kafka-topic: unbalanced braces in '{text}'. Write a placeholder as {{{{name}}}}."
     ]
 
 
@@ -320,14 +320,14 @@ def test_an_ambiguous_topic_is_refused_with_a_separator_to_use(template):
     assert problems_with_minimum(f"--kafka-topic=b.{template}") == [
         (
             f"--kafka-topic: 'b.{template}' is ambiguous: different values of {{{{exchange}}}} and"
-            " {{symbol}} can give the same Kafka topic. Separate them by '.'."
+            " {{symbol}} can give the same Kafka topic. Separate them with '.'."
         )
     ]
 
 
 def test_an_ambiguous_queue_can_be_separated_by_a_dash():
     (problem,) = problems_with_minimum(f"--sqs-queue-url={QUEUE}{{{{exchange}}}}_{{{{symbol}}}}")
-    assert problem.endswith("can give the same SQS queue URL. Separate them by '-'.")
+    assert problem.endswith("can give the same SQS queue URL. Separate them with '-'.")
 
 
 def test_a_template_without_room_for_values_is_refused():
@@ -342,7 +342,7 @@ def test_a_placeholder_outside_the_name_of_a_queue_is_refused():
     assert problems_with_minimum("--sqs-queue-url=https://{{exchange}}/1/q") == [
         (
             "--sqs-queue-url: 'https://{{exchange}}/1/q':"
-            " a placeholder may only stand in the last part, the name."
+            " a placeholder may only appear in the last part, the name."
         )
     ]
 
@@ -1011,7 +1011,7 @@ def test_a_tls_url_encrypts_as_the_switch_does(tmp_path):
 
 
 def test_the_first_retry_must_not_wait_longer_than_any():
-    problem = "--retry-backoff-ms: is longer than the longest wait, --retry-backoff-max-ms."
+    problem = "--retry-backoff-ms: is greater than --retry-backoff-max-ms."
     assert problems_of("--retry-backoff-ms=200", "--retry-backoff-max-ms=100") == [problem]
     assert problems_of("--retry-backoff-max-ms=50") == [problem]
     assert problems_of("--retry-backoff-ms=20000") == [problem]

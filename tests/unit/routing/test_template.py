@@ -160,7 +160,7 @@ def test_the_nearest_placeholder_is_suggested():
         Fault(
             "no placeholder 'payload_case'.",
             "Did you mean '{{payloadCase}}'?"
-            " There are exchange, symbol, payloadCase, dataType, source, origin, meta.<key>.",
+            " The placeholders are exchange, symbol, payloadCase, dataType, source, origin, meta.<key>.",
         )
     ]
 
