@@ -182,7 +182,7 @@ async def test_a_stream_that_does_not_take_our_subjects_is_refused(start_nats: S
         await connected.jetstream().add_stream(StreamConfig(name="S", subjects=["other.>"]))
     error = await opening_error(backend(reach(server.port), "--nats-stream=S", "--nats-subject=x.{{symbol}}"))
     assert isinstance(error, Permanent)
-    assert "--nats-stream S: the stream does not take x.*; it takes other.>" in str(error)
+    assert "--nats-stream S: the stream does not accept x.*; it accepts other.>" in str(error)
 
 
 async def test_a_stream_that_overlaps_another_is_refused_with_the_option(start_nats: StartNats) -> None:
@@ -199,7 +199,7 @@ async def test_without_a_stream_the_error_names_the_option(start_nats: StartNats
     server = start_nats()
     error = await opening_error(backend(reach(server.port), "--nats-subject=x.{{symbol}}"))
     assert isinstance(error, Permanent)
-    assert "no JetStream stream takes x.*" in str(error)
+    assert "no JetStream stream accepts x.*" in str(error)
     assert "--nats-stream" in str(error)
 
 
@@ -267,7 +267,7 @@ async def test_a_stream_deleted_under_way_is_transient(start_nats: StartNats) ->
         await connected.jetstream().delete_stream("S")
         failures = await sink.write(records(made, [trade("A", 1)]))
         assert [type(failure.error) for failure in failures] == [Transient]
-        assert "no JetStream stream takes the subject" in str(failures[0].error)
+        assert "no JetStream stream accepts the subject" in str(failures[0].error)
 
 
 async def test_core_nats_reaches_subscribers_without_a_stream(start_nats: StartNats) -> None:

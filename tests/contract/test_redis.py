@@ -211,10 +211,10 @@ async def test_a_database_that_is_not_there(start_redis: StartRedis) -> None:
     server = start_redis()
     error = await refusal(backend_at(server.port, "db", "--redis-db=99"))
     assert isinstance(error, Permanent)
-    assert "database 99 of --redis-db" in str(error)
+    assert "database 99 from --redis-db" in str(error)
     error = await refusal(backend_of(f"--redis-url={server.url}/99", *addressing("db")))
     assert isinstance(error, Permanent)
-    assert "database 99 of --redis-url" in str(error)
+    assert "database 99 from --redis-url" in str(error)
 
 
 async def test_a_password_that_was_not_given(start_redis: StartRedis) -> None:

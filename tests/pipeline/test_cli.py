@@ -42,7 +42,7 @@ def command(*flags: str) -> list[str]:
             ("--start", "noon"),
             "--start: 'noon' is not a place to begin. It is earliest, latest or a sequence number.",
         ),
-        (("--nats-user", "me"), "--nats-user: has no effect alone. Add --nats-password-file."),
+        (("--nats-user", "me"), "--nats-user: has no effect on its own. Add --nats-password-file."),
         (("--nats-token-file", "/no/such"), "--nats-token-file: the file '/no/such' does not exist."),
         (("--nats-tls-ca-file", __file__), "--nats-tls-ca-file: has no effect. Use a tls:// URL."),
         (("--to", "s3://bucket/lake"), "--checkpoint: is required where --to is a URL."),

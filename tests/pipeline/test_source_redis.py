@@ -403,7 +403,7 @@ def test_the_command_line_becomes_options(tmp_path: Path) -> None:
         (
             "redis://host?keys=a",
             ("--redis-tls-key-file", __file__),
-            "--redis-tls-key-file: has no effect alone. Add --redis-tls-cert-file.",
+            "--redis-tls-key-file: has no effect on its own. Add --redis-tls-cert-file.",
         ),
     ],
 )

@@ -148,7 +148,7 @@ def test_many_gaps_are_shortened(bronze: Bronze, capsys: pytest.CaptureFixture[s
     ("flags", "problem"),
     [
         (["--messages", "x"], "--messages: 'x' is not a valid number."),
-        (["--messages", "5"], "--messages: has no effect alone. Name the --stream that has so many."),
+        (["--messages", "5"], "--messages: has no effect on its own. Name the --stream that has so many."),
         ([], "--table: there is no table at nowhere."),
     ],
 )

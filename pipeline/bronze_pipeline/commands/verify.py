@@ -59,7 +59,9 @@ def run(arguments: Sequence[str]) -> int:
     options = VerifyOptions(**parsed(given.values, NAMES, problems))
     problems += missing(given.values, OPTIONS)
     if options.messages is not None and options.stream is None:
-        problems.append(Problem("--messages", "has no effect alone.", "Name the --stream that has so many."))
+        problems.append(
+            Problem("--messages", "has no effect on its own.", "Name the --stream that has so many.")
+        )
     if problems:
         raise ConfigError(problems)
     try:

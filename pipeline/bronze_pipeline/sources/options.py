@@ -119,7 +119,7 @@ def both_or_neither(
         for given, absent in ((first, second), (second, first)):
             if getattr(options, given) is not None and getattr(options, absent) is None:
                 flag = f"{flags}-{absent.replace('_', '-')}"
-                yield given, Fault("has no effect alone.", f"Add {flag}.")
+                yield given, Fault("has no effect on its own.", f"Add {flag}.")
 
 
 def read_secret(flag: str, path: Path | None) -> str | None:

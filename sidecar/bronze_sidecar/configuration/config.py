@@ -160,9 +160,12 @@ def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
         yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
     if (config.tls_cert_file is None) != (config.tls_key_file is None):
         given, absent = ("cert", "key") if config.tls_cert_file else ("key", "cert")
-        yield f"tls_{given}_file", Fault("has no effect alone.", f"Add --tls-{absent}-file.")
+        yield f"tls_{given}_file", Fault("has no effect on its own.", f"Add --tls-{absent}-file.")
     if config.tls_client_ca_file and not config.tls_cert_file:
-        yield "tls_client_ca_file", Fault("has no effect alone.", "Add --tls-cert-file and --tls-key-file.")
+        yield (
+            "tls_client_ca_file",
+            Fault("has no effect on its own.", "Add --tls-cert-file and --tls-key-file."),
+        )
     for address in config.listen:
         if not is_loopback(address) and not config.tls_cert_file and not config.insecure:
             yield (

@@ -1,4 +1,4 @@
-"""The back ends. To add one, write its module and name it here."""
+"""The back ends. To add one, write its package and list it here."""
 
 from bronze_sidecar.sinks.base import Backend
 from bronze_sidecar.sinks.kafka.options import Kafka

@@ -1,4 +1,4 @@
-"""The boundary of back ends: what each declares, and how a connected one is written to."""
+"""The interface of back ends: what each declares, and how to write to a connected one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sink(Protocol):
 
     limits: Limits
     forgets_ids_after: float | None
-    """Seconds for which the back end drops a record that comes twice; None if it never does."""
+    """How many seconds the back end drops repeated records for; None if it never does."""
 
     async def ping(self) -> None:
         """Return if the back end answers; raise Disconnected if it does not."""
@@ -48,26 +48,26 @@ class Sink(Protocol):
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
         """Store the batch, in order; return after the back end has confirmed it.
 
-        Return the records that were not stored; raise DeliveryError if none was. When a record may be
-        stored later (Transient), no later record of its order may have been stored before it.
+        Return the records that were not stored; raise DeliveryError if none was. If a record may be stored
+        later (Transient), no later record of its order may have been stored.
         """
 
 
 def batch_size(default: int) -> Any:
-    """Declare how much is written at once."""
-    return option(Integer(1, 100_000), "Most records written at once.", default=default)
+    """Declare how many records are written at once."""
+    return option(Integer(1, 100_000), "Maximum records written at once.", default=default)
 
 
 def batch_delay(default: int) -> Any:
-    """Declare how long a batch waits for company."""
+    """Declare how long a batch waits for more records."""
     return option(Integer(0, 60_000), "How long a batch waits for more records.", default=default)
 
 
 def meta_prefix(default: str) -> Any:
-    """Declare the prefix of headers that meta entries become."""
+    """Declare the prefix of headers made from meta entries."""
     return option(
         Text(may_be_empty=True),
-        "Adds each meta entry as a header under this prefix; none if empty.",
+        "Prefix under which each meta entry is added as a header; empty adds none.",
         default=default,
     )
 
@@ -98,18 +98,18 @@ class Backend(ABC):
 
     @abstractmethod
     def faults(self) -> Iterator[tuple[str, Fault]]:
-        """Yield what is wrong between options, each with the option to name."""
+        """Yield conflicts between options, each with the option to name."""
 
 
 def both_or_neither(backend: Backend, first: str, second: str) -> Iterator[tuple[str, Fault]]:
-    """Two options that mean nothing without each other."""
+    """Yield one of two options if it is given without the other."""
     for given, absent in ((first, second), (second, first)):
         if getattr(backend, given) is not None and getattr(backend, absent) is None:
-            yield given, Fault("has no effect alone.", f"Add {flag(backend, absent)}.")
+            yield given, Fault("has no effect on its own.", f"Add {flag(backend, absent)}.")
 
 
 def needs_switch(backend: Backend, switch: str, *names: str) -> Iterator[tuple[str, Fault]]:
-    """Options that have no effect while a switch is off."""
+    """Yield options that have no effect while a switch is off."""
     for name in names:
         if getattr(backend, name) is not None and not getattr(backend, switch):
             yield name, Fault("has no effect.", f"Add {flag(backend, switch)}.")
@@ -118,20 +118,20 @@ def needs_switch(backend: Backend, switch: str, *names: str) -> Iterator[tuple[s
 def meta_prefix_faults(
     static_headers: Mapping[str, str] | None, prefix: str | None
 ) -> Iterator[tuple[str, Fault]]:
-    """A static header that looks like a meta header could stand twice in a record."""
+    """Yield static headers that could appear twice in a record because they look like meta headers."""
     for name in static_headers or {}:
         if prefix and name.startswith(prefix):
             yield (
                 "static_headers",
                 Fault(
-                    f"header '{name}' starts with the prefix of meta headers, '{prefix}'.",
+                    f"header '{name}' starts with '{prefix}', the prefix of meta headers.",
                     "Rename one of them.",
                 ),
             )
 
 
 def tls_faults(backend: Backend, *, encrypted: bool) -> Iterator[tuple[str, Fault]]:
-    """Certificates without TLS, or one file without the other."""
+    """Yield certificates given without TLS, or one file given without the other."""
     if not encrypted:
         yield from needs_switch(backend, "tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
     yield from both_or_neither(backend, "tls_cert_file", "tls_key_file")
@@ -144,5 +144,5 @@ def flag(backend: Backend, attribute: str) -> str:
 
 
 def delivery_error(error: BusError) -> DeliveryError:
-    """Say what it means for a lane that a bus cannot be opened."""
+    """Return what a lane is told if a bus cannot be opened."""
     return Permanent(str(error)) if isinstance(error, Refused) else Transient(str(error))

@@ -178,7 +178,7 @@ def test_every_row_of_the_tables_has_three_cells():
 
 
 def test_a_required_option_is_bold():
-    assert "| **`--kafka-brokers`** |  | Brokers to ask first, as host:port. |" in option_tables()
+    assert "| **`--kafka-brokers`** |  | Brokers to contact first, as host:port. |" in option_tables()
 
 
 def test_a_secret_is_marked():

@@ -23,7 +23,7 @@ def test_a_wrong_value_is_reported_with_its_line_and_key(file):
         ),
         (
             "sidecar.yaml:6: kafka.topic: 'a b' is not a valid Kafka topic: it contains ' ';"
-            " allowed are letters, digits, '.', '_' and '-'."
+            " only letters, digits, '.', '_' and '-' are allowed."
         ),
     ]
 

@@ -307,7 +307,7 @@ def test_a_bad_template_in_routing_names_its_case():
     assert problems_with_minimum("--kafka-topic-routing=trade:a b,quote:") == [
         (
             "--kafka-topic-routing: for 'trade', 'a b' is not a valid Kafka topic: it contains ' ';"
-            " allowed are letters, digits, '.', '_' and '-'."
+            " only letters, digits, '.', '_' and '-' are allowed."
         ),
         "--kafka-topic-routing: for 'quote', the template is empty. Give a Kafka topic.",
     ]
@@ -361,10 +361,13 @@ def test_a_template_that_can_give_a_topic_of_kafka_is_refused():
 @pytest.mark.parametrize(
     ("topic", "reason"),
     [
-        ("a/b", "it contains '/'; allowed are letters, digits, '.', '_' and '-'"),
-        ("a b", "it contains ' '; allowed are letters, digits, '.', '_' and '-'"),
-        ("größe", "it contains 'ö'; allowed are letters, digits, '.', '_' and '-'"),
-        ("a\x01", "it contains the control character U+0001; allowed are letters, digits, '.', '_' and '-'"),
+        ("a/b", "it contains '/'; only letters, digits, '.', '_' and '-' are allowed"),
+        ("a b", "it contains ' '; only letters, digits, '.', '_' and '-' are allowed"),
+        ("größe", "it contains 'ö'; only letters, digits, '.', '_' and '-' are allowed"),
+        (
+            "a\x01",
+            "it contains the control character U+0001; only letters, digits, '.', '_' and '-' are allowed",
+        ),
         (".", "Kafka does not allow this name"),
         ("..", "Kafka does not allow this name"),
         ("__consumer_offsets", "this topic belongs to Kafka itself"),
@@ -387,11 +390,11 @@ def test_a_kafka_topic_has_at_most_249_characters():
 @pytest.mark.parametrize(
     ("subject", "reason"),
     [
-        ("a.*", "it contains a wildcard, '*' or '>', and one cannot publish to a wildcard"),
-        ("a.>", "it contains a wildcard, '*' or '>', and one cannot publish to a wildcard"),
-        ("a..b", "it has an empty token: a '.' at the start or the end, or two together"),
-        (".a", "it has an empty token: a '.' at the start or the end, or two together"),
-        ("a.", "it has an empty token: a '.' at the start or the end, or two together"),
+        ("a.*", "it contains a wildcard, '*' or '>', and nothing can be published to a wildcard"),
+        ("a.>", "it contains a wildcard, '*' or '>', and nothing can be published to a wildcard"),
+        ("a..b", "it has an empty token: a '.' at the start or end, or two in a row"),
+        (".a", "it has an empty token: a '.' at the start or end, or two in a row"),
+        ("a.", "it has an empty token: a '.' at the start or end, or two in a row"),
         ("a b", "it contains a space"),
         ("a\u00a0b", "it contains a space"),
         ("a\tb", "it contains the control character U+0009"),
@@ -421,7 +424,7 @@ def test_an_illegal_kinesis_stream_is_refused(character):
     assert problems_with_minimum(f"--kinesis-stream=a{character}") == [
         (
             f"--kinesis-stream: 'a{character}' is not a valid Kinesis stream name: it contains '{character}';"
-            " allowed are letters, digits, '_', '.' and '-'."
+            " only letters, digits, '_', '.' and '-' are allowed."
         )
     ]
 
@@ -486,7 +489,7 @@ def test_a_queue_url_without_a_queue_name_is_refused(url):
     assert problems_with_minimum(f"--sqs-queue-url={url}") == [
         (
             f"--sqs-queue-url: '{url}' is not a valid SQS queue URL: its last part is not a queue name"
-            " of letters, digits, '-' and '_' (and '.fifo' at its end)."
+            " of letters, digits, '-' and '_' (and '.fifo' at the end)."
         )
     ]
 
@@ -625,7 +628,7 @@ def test_meta_entries_that_the_sidecar_writes_are_reserved_on_kinesis(name):
 @pytest.mark.parametrize("name", ["a b", ".a", "a.", "a..b", "é", "x" * 257])
 def test_an_illegal_sqs_attribute_name_is_refused(name):
     (problem,) = problems_with_minimum(f"--sqs-static-attributes={name}:x")
-    assert problem.endswith("is no name of up to 256 letters, digits, '_', '-' and single dots.")
+    assert problem.endswith("is not a name of up to 256 letters, digits, '_', '-' and single dots.")
 
 
 @pytest.mark.parametrize("name", ["AWS.x", "amazon.y", "Amazon.Z"])
@@ -642,7 +645,7 @@ def test_an_sqs_message_has_at_most_ten_attributes():
     assert problems_with_minimum(f"--sqs-static-attributes={nine}") == [
         (
             "--sqs-static-attributes: a message would have 11 attributes; SQS allows 10,"
-            " and payloadCase and dataType are among them. Remove 1."
+            " including payloadCase and dataType. Remove 1."
         )
     ]
 
@@ -655,14 +658,14 @@ def test_static_and_templated_sqs_attributes_are_counted_together():
     ) == [
         (
             "--sqs-message-attributes: a message would have 12 attributes; SQS allows 10,"
-            " and payloadCase and dataType are among them. Remove 2."
+            " including payloadCase and dataType. Remove 2."
         )
     ]
 
 
 def test_an_sqs_attribute_is_either_static_or_templated():
     assert problems_with_minimum("--sqs-static-attributes=a:x", "--sqs-message-attributes=a:y") == [
-        "--sqs-message-attributes: 'a' is given twice. --sqs-static-attributes has it already."
+        "--sqs-message-attributes: 'a' is given twice. --sqs-static-attributes already has it."
     ]
 
 
@@ -670,7 +673,7 @@ def test_an_sqs_attribute_is_either_static_or_templated():
 def test_a_static_header_under_the_prefix_of_meta_headers_is_refused(group):
     assert problems_with_minimum(f"--{group}-meta-headers-prefix=m-", f"--{group}-static-headers=m-a:x") == [
         (
-            f"--{group}-static-headers: header 'm-a' starts with the prefix of meta headers, 'm-'."
+            f"--{group}-static-headers: header 'm-a' starts with 'm-', the prefix of meta headers."
             " Rename one of them."
         )
     ]
@@ -938,23 +941,23 @@ def test_a_secret_file_without_an_end_is_refused():
         (["--kafka-ssl-ca-file=FILE"], "--kafka-ssl-ca-file: has no effect. Add --kafka-ssl."),
         (
             ["--kafka-ssl", "--kafka-ssl-cert-file=FILE"],
-            "--kafka-ssl-cert-file: has no effect alone. Add --kafka-ssl-key-file.",
+            "--kafka-ssl-cert-file: has no effect on its own. Add --kafka-ssl-key-file.",
         ),
         (
             ["--kafka-ssl", "--kafka-ssl-key-file=FILE"],
-            "--kafka-ssl-key-file: has no effect alone. Add --kafka-ssl-cert-file.",
+            "--kafka-ssl-key-file: has no effect on its own. Add --kafka-ssl-cert-file.",
         ),
         (
             ["--kafka-sasl-mechanism=plain"],
-            "--kafka-sasl-mechanism: has no effect alone. Add --kafka-sasl-username.",
+            "--kafka-sasl-mechanism: has no effect on its own. Add --kafka-sasl-username.",
         ),
         (
             ["--kafka-sasl-password=p"],
-            "--kafka-sasl-password: has no effect alone. Add --kafka-sasl-username.",
+            "--kafka-sasl-password: has no effect on its own. Add --kafka-sasl-username.",
         ),
         (
             ["--kafka-sasl-username=u", "--kafka-sasl-password=p"],
-            "--kafka-sasl-username: has no effect alone. Add --kafka-sasl-mechanism.",
+            "--kafka-sasl-username: has no effect on its own. Add --kafka-sasl-mechanism.",
         ),
         (
             ["--kafka-schema-registry-auth-username=u", "--kafka-schema-registry-auth-password=p"],
@@ -962,33 +965,36 @@ def test_a_secret_file_without_an_end_is_refused():
         ),
         (
             ["--kafka-idempotent", "--kafka-acks=leader"],
-            "--kafka-idempotent: does not go with acks 'leader'. Set --kafka-acks to all.",
+            "--kafka-idempotent: cannot be combined with acks 'leader'. Set --kafka-acks to all.",
         ),
         (
             ["--kafka-idempotent", "--kafka-acks=0"],
-            "--kafka-idempotent: does not go with acks '0'. Set --kafka-acks to all.",
+            "--kafka-idempotent: cannot be combined with acks '0'. Set --kafka-acks to all.",
         ),
-        (["--nats-user=u"], "--nats-user: has no effect alone. Add --nats-pass."),
-        (["--nats-pass=p"], "--nats-pass: has no effect alone. Add --nats-user."),
+        (["--nats-user=u"], "--nats-user: has no effect on its own. Add --nats-pass."),
+        (["--nats-pass=p"], "--nats-pass: has no effect on its own. Add --nats-user."),
         (
             ["--nats-user=u", "--nats-pass=p", "--nats-token=t"],
-            "--nats-token: does not go with --nats-user. Choose one way to log in.",
+            "--nats-token: cannot be combined with --nats-user. Choose one way to log in.",
         ),
         (
             ["--nats-token=t", "--nats-creds-file=FILE"],
-            "--nats-creds-file: does not go with --nats-token. Choose one way to log in.",
+            "--nats-creds-file: cannot be combined with --nats-token. Choose one way to log in.",
         ),
         (["--nats-tls-ca-file=FILE"], "--nats-tls-ca-file: has no effect. Add --nats-tls."),
         (
             ["--nats-stream=S", "--nats-jetstream=false"],
             "--nats-stream: has no effect without JetStream. Remove it, or --nats-jetstream=false.",
         ),
-        (["--redis-url=redis://h"], "--redis-url: does not go with --redis-host. Choose one of them."),
-        (["--redis-username=u"], "--redis-username: has no effect alone. Add --redis-password."),
+        (["--redis-url=redis://h"], "--redis-url: cannot be combined with --redis-host. Choose one of them."),
+        (["--redis-username=u"], "--redis-username: has no effect on its own. Add --redis-password."),
         (["--redis-tls-ca-file=FILE"], "--redis-tls-ca-file: has no effect. Add --redis-tls."),
-        (["--kinesis-access-key=a"], "--kinesis-access-key: has no effect alone. Add --kinesis-secret-key."),
-        (["--sqs-secret-key=s"], "--sqs-secret-key: has no effect alone. Add --sqs-access-key."),
-        (["--sqs-session-token=t"], "--sqs-session-token: has no effect alone. Add --sqs-access-key."),
+        (
+            ["--kinesis-access-key=a"],
+            "--kinesis-access-key: has no effect on its own. Add --kinesis-secret-key.",
+        ),
+        (["--sqs-secret-key=s"], "--sqs-secret-key: has no effect on its own. Add --sqs-access-key."),
+        (["--sqs-session-token=t"], "--sqs-session-token: has no effect on its own. Add --sqs-access-key."),
         (
             ["--sqs-message-group-template={{symbol}}"],
             "--sqs-message-group-template: has no effect: no queue is a FIFO queue. Remove it.",

@@ -1,4 +1,4 @@
-"""Planning a write as calls that keep order per key, although a call may store only some of its records."""
+"""Plans a write as calls that keep order per key, although a call may store only some of its records."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class CallLimits(NamedTuple):
 
 
 class OrderedQueue:
-    """Records of one order, by their places in the batch."""
+    """Records that share one order, by their places in the batch."""
 
     __slots__ = ("busy", "held", "next", "places")
 
     def __init__(self) -> None:
         self.places: list[int] = []
         self.next = 0
-        """How many of them are in calls, or were."""
+        """How many of them are or were in calls."""
         self.busy = 0
-        """How many of them are in calls."""
+        """How many of them are in calls now."""
         self.held = False
         """Whether one of them failed."""
 
 
 class Call:
-    """Records of one destination that are sent together; queues and places go side by side."""
+    """Records for one destination that are sent together; `queues` and `places` run in parallel."""
 
     __slots__ = ("destination", "places", "queues")
 
@@ -50,10 +50,10 @@ Send = Callable[[Call], Awaitable[Mapping[int, DeliveryError]]]
 
 
 class CallPlan:
-    """What is still to be sent of a batch.
+    """What remains to be sent of a batch.
 
-    A call takes the first record of each order, or the first few if `run` allows it, and an order takes
-    part in one call at a time. After a record that was not stored, nothing more of its order is sent.
+    A call takes the first record of each order, or the first few if `run` allows it, and an order is in
+    only one call at a time. After a record that was not stored, nothing more of its order is sent.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CallPlan:
         limits: CallLimits,
         run: int = 1,
     ) -> None:
-        """Plan a batch: destination and key of each record, its size, and what is wrong with it already."""
+        """Plan a batch: destination and key of each record, its size, and the errors already known."""
         self.errors = errors
         self._count = len(orders)
         self._sizes = sizes
@@ -87,7 +87,7 @@ class CallPlan:
     # -- what to send
 
     def next_call(self) -> Call | None:
-        """Return a call that may be made now, whatever other calls are under way."""
+        """Return a call that may be made now, regardless of the calls in flight."""
         if self._stopped:
             return None
         if self._halves:
@@ -122,7 +122,7 @@ class CallPlan:
     # -- what became of it
 
     def settle(self, call: Call, errors: Mapping[int, DeliveryError]) -> None:
-        """Take note of an answer; orders whose records were stored may go on."""
+        """Record an answer; orders whose records were stored may continue."""
         for index, error in errors.items():
             self.errors[call.places[index]] = error
             if not isinstance(error, Permanent):
@@ -134,13 +134,13 @@ class CallPlan:
                 idle.append(queue)
 
     def fail(self, call: Call, error: DeliveryError) -> None:
-        """Take note that a whole call failed."""
+        """Record that a whole call failed."""
         if isinstance(error, InvalidCall) and len(call.places) > 1:
             self._halve(call)
             return
         self.settle(call, dict.fromkeys(range(len(call.places)), error))
         if isinstance(error, Missing | Denied):
-            # That holds foreverything else that goes there.
+            # The same holds for everything else that goes there.
             for queue in self._idle[call.destination]:
                 self.errors.update(dict.fromkeys(queue.places[queue.next :], error))
             self._idle[call.destination].clear()
@@ -148,18 +148,18 @@ class CallPlan:
             self._stopped = True
 
     def _halve(self, call: Call) -> None:
-        """Look for the record that is to blame: the answer to a call does not name it."""
+        """Search for the record at fault: the answer to a call does not name it."""
         middle = len(call.places) // 2
         for part in (slice(middle, None), slice(middle)):  # taken from the end
             self._halves.append(Call(call.destination, call.queues[part], call.places[part]))
 
     def outcome(self) -> Sequence[Failed]:
-        """Return what was not stored; raise if that is everything and it may be stored later."""
+        """Return what was not stored; raise if nothing was and it may be stored later."""
         errors = self.errors
         left = [place for queue in self._queues for place in queue.places[queue.next :]]
         left += [place for call in self._halves for place in call.places]
         for place in left:
-            errors.setdefault(place, NotTried("a record before it, or another call, failed"))
+            errors.setdefault(place, NotTried("an earlier record, or another call, failed"))
         if errors and len(errors) == self._count:
             _raise_if_none_is_permanent(errors.values())
         return [Failed(place, errors[place]) for place in sorted(errors)]
@@ -173,7 +173,7 @@ def _raise_if_none_is_permanent(errors: Iterable[DeliveryError]) -> None:
 
 
 async def carry_out(plan: CallPlan, send: Send, most_calls: int) -> Sequence[Failed]:
-    """Make the calls of a plan, as many at a time as are allowed; return what was not stored."""
+    """Make the calls of a plan, at most `most_calls` at a time; return what was not stored."""
     under_way = 0
 
     def start(tasks: asyncio.TaskGroup) -> None:

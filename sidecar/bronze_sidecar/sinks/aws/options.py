@@ -15,17 +15,17 @@ from bronze_sidecar.sinks.base import Backend, batch_delay, both_or_neither, fla
 
 @dataclass(frozen=True)
 class AwsBackend(AwsEndpoint, Backend):
-    """A back end of AWS: where it is, and as whom to call it."""
+    """An AWS back end: where it is, and whose credentials to use."""
 
     region: str = option(Region(), "AWS region.", required=True)
     access_key: str | None = option(
         Secret(), "Access key; the default AWS credential chain if not given.", secret=True
     )
-    secret_key: str | None = option(Secret(), "Secret key that belongs to the access key.", secret=True)
-    session_token: str | None = option(Secret(), "Session token of temporary credentials.", secret=True)
+    secret_key: str | None = option(Secret(), "Secret key for the access key.", secret=True)
+    session_token: str | None = option(Secret(), "Session token for temporary credentials.", secret=True)
     max_batch_delay_ms: int = batch_delay(20)
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         yield from both_or_neither(self, "access_key", "secret_key")
         if self.session_token is not None and self.access_key is None:
-            yield "session_token", Fault("has no effect alone.", f"Add {flag(self, 'access_key')}.")
+            yield "session_token", Fault("has no effect on its own.", f"Add {flag(self, 'access_key')}.")

@@ -1,4 +1,4 @@
-"""Clients of AWS services: connecting as the options say, calling, and what errors mean."""
+"""Clients of AWS services: connecting as the options say, making calls, and what errors mean."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _body: ContextVar[bytes] = ContextVar("_body")
 
 
 class BadCredentials(Disconnected):
-    """AWS does not know the credentials, or no more; a new session may find others."""
+    """AWS does not know the credentials, or no longer does; a new session may find others."""
 
 
 class Missing(Transient):
@@ -43,11 +43,11 @@ class Missing(Transient):
 
 
 class Denied(Transient):
-    """The credentials are good, but do not allow the call."""
+    """The credentials are valid but do not allow the call."""
 
 
 class InvalidCall(Permanent):
-    """The service will never take the call as it is."""
+    """The service will never accept the call as it is."""
 
 
 class Question(NamedTuple):
@@ -56,7 +56,7 @@ class Question(NamedTuple):
     operation: str
     parameters: dict[str, Any]
     option: str = ""
-    """Names what it asks for."""
+    """The option that names what it asks about."""
 
 
 class AwsService:
@@ -68,27 +68,27 @@ class AwsService:
         self.endpoint: str = client.meta.endpoint_url
 
     async def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Make a call by the library's ordinary means."""
+        """Make a call in the library's ordinary way."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 answer: dict[str, Any] = await getattr(self._client, operation)(**parameters)
                 return answer
         except TimeoutError as error:
-            raise Disconnected(f"{self.endpoint} does not answer within {ANSWER_SECONDS:g} s") from error
+            raise Disconnected(f"{self.endpoint} did not answer within {ANSWER_SECONDS:g} s") from error
         except (BotoCoreError, ClientError, OSError) as error:
             raise self._meaning(error) from error
 
     async def send(self, operation: str, body: bytes) -> dict[str, Any]:
-        """Make a call whose body is there already; the library adds address, signature and the rest."""
+        """Make a call whose body is ready; the library adds the address, the signature and the rest."""
         _body.set(body)
         return await self.call(operation)
 
     async def check(self, question: Question) -> None:
-        """See that the service answers, knows our credentials, and has what the option names."""
+        """Check that the service answers, knows our credentials, and has what the option names."""
         try:
             await self.call(question.operation, **question.parameters)
         except Denied:
-            pass  # whoever may write need not be allowed to look
+            pass  # a writer may not have permission to look
         except Missing as error:
             raise Permanent(f"{question.option}: {error}") from error
         except BadCredentials as error:
@@ -97,7 +97,7 @@ class AwsService:
             raise Transient(str(error)) from error
 
     async def ping(self, question: Question) -> None:
-        """Return if the service answers, whatever it says of the question."""
+        """Return if the service answers, whatever the answer is."""
         try:
             await self.call(question.operation, **question.parameters)
         except Disconnected:
@@ -112,7 +112,7 @@ class AwsService:
                     f"there are no usable credentials: {error}; {self._credential_options()}"
                 )
             case Meaning.CREDENTIALS_REFUSED:
-                # What AWS writes about it may hold parts of the request.
+                # The text from AWS may contain parts of the request.
                 code = error_code(getattr(error, "response", {}))
                 return BadCredentials(f"AWS refuses the credentials ({code}); {self._credential_options()}")
             case Meaning.DENIED:
@@ -138,7 +138,7 @@ class AwsService:
 
 
 def plain_destinations(route: Route, option: str, routing_option: str) -> dict[str, str]:
-    """Return the destinations in use that are known without an event, and which option names each."""
+    """Return the destinations in use that do not depend on events, and the option that names each."""
     rules = route.rules
     used = {case: rules.template_of(case) for case in PAYLOAD_CASES if route.takes(case)}
     return {
@@ -150,14 +150,14 @@ def plain_destinations(route: Route, option: str, routing_option: str) -> dict[s
 
 @asynccontextmanager
 async def open_service(options: AwsBackend, writing: str, most_calls: int) -> AsyncIterator[AwsService]:
-    """Make a client, close it in the end. `writing` is the operation whose bodies are given to `send`."""
+    """Make a client; close it on leaving. `writing` is the operation whose bodies are passed to `send`."""
     config = AioConfig(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=ANSWER_SECONDS,
         retries={"total_max_attempts": 1},  # lanes retry, in order
         parameter_validation=False,  # a call's body is made here
         max_pool_connections=most_calls + 1,
-        user_agent="bronze-sidecar",  # otherwise it is put together anew for each call
+        user_agent="bronze-sidecar",  # otherwise it is rebuilt for each call
         connector_args={"socket_factory": _socket},
     )
     session: Any = AioSession()  # its types know each service by its literal name
@@ -177,25 +177,25 @@ async def open_service(options: AwsBackend, writing: str, most_calls: int) -> As
                 )
             )
         except (BotoCoreError, ValueError, OSError) as error:
-            raise Permanent(f"the AWS client cannot be made: {error}") from error
+            raise Permanent(f"cannot create the AWS client: {error}") from error
         client.meta.events.register(f"before-call.{options.name}.{writing}", _put_body)
         yield AwsService(client, options)
 
 
 def _put_body(params: dict[str, Any], **_: Any) -> None:
     body = _body.get()
-    # The HTTP client writes a file piece by piece, and warns of bytes that are many.
+    # The HTTP client writes a file piece by piece, but warns about large bytes objects.
     params["body"] = body if len(body) <= LARGE_BODY else io.BytesIO(body)
 
 
 @cache
 def _loader() -> Loader:
-    """Return what keeps the descriptions of services: reading them takes longer than all other steps."""
+    """Return the shared loader of service descriptions: reading them takes longer than all other steps."""
     return create_loader()
 
 
 def _socket(address: Any) -> socket.socket:
-    """Make a socket that the kernel ends when the other side takes nothing more."""
+    """Make a socket that the kernel closes when the other side stops accepting data."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(ANSWER_SECONDS * 1000))

@@ -11,27 +11,27 @@ from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transi
 
 
 class Fate(Enum):
-    """What became of a record batch, and what is to be done."""
+    """What became of a record batch, which decides what to do next."""
 
     STORED = auto()
     OBJECTIONABLE = auto()
-    """Some record in it was refused for what it is; the others can be stored."""
+    """Some record in it was refused for its content; the others can be stored."""
     FORBIDDEN = auto()
-    """The broker will never take it."""
+    """The broker will never accept it."""
     NOT_NOW = auto()
-    """It was not stored; the cluster is changing, and will take it soon."""
+    """It was not stored; the cluster is changing, and will accept it soon."""
     NOT_STORED = auto()
     """It was not stored, for another reason."""
     UNKNOWN = auto()
     """It may have been stored. Only the same batch under the same number is safe to send again."""
     NUMBERS_LOST = auto()
-    """The broker and we do not agree on the numbers of batches; they must begin anew."""
+    """We and the broker disagree on the batch numbers; numbering must start over."""
 
 
-# https://kafka.apache.org/protocol#protocol_error_codes. The library knows only part of them.
+# https://kafka.apache.org/protocol#protocol_error_codes. The library knows only some of them.
 FATES = {
     0: Fate.STORED,
-    46: Fate.STORED,  # DUPLICATE_SEQUENCE_NUMBER: an attempt before this one was stored
+    46: Fate.STORED,  # DUPLICATE_SEQUENCE_NUMBER: an earlier attempt was stored
     10: Fate.OBJECTIONABLE,  # MESSAGE_TOO_LARGE
     18: Fate.OBJECTIONABLE,  # RECORD_LIST_TOO_LARGE
     87: Fate.OBJECTIONABLE,  # INVALID_RECORD
@@ -65,15 +65,15 @@ TEXTS = {
     10: "larger than the topic's max.message.bytes",
     18: "larger than the topic's segment.bytes",
     19: "fewer replicas are in sync than the topic's min.insync.replicas",
-    21: "the broker does not know --kafka-acks",
+    21: "the broker does not support --kafka-acks",
     29: "the user may not write to the topic: check its access control list",
     31: "the user may not write idempotently: allow IdempotentWrite, or set --kafka-idempotent=false",
-    87: "the broker calls it invalid",
+    87: "the broker considers it invalid",
 }
 
 
 class Answer(NamedTuple):
-    """The fate of a record batch, in a word and in words."""
+    """The fate of a record batch, and an explanation."""
 
     fate: Fate
     text: str
@@ -102,7 +102,7 @@ def by_code(code: int) -> Answer:
 
 
 def by_failure(error: BaseException, broker: str) -> Answer:
-    """Return what it means that a request failed."""
+    """Return what a failed request means."""
     text = str(error) or type(error).__name__
     if isinstance(error, errors.NodeNotReadyError):
         return Answer(Fate.NOT_NOW, f"the partition's leader, {broker}, cannot be reached")

@@ -1,6 +1,6 @@
 """Record batches: what one request carries for one partition.
 
-Kafka stores a batch as it was built, so the cost of a record is that of appending it to one.
+Kafka stores a batch as it was built, so a record costs only its appending to a batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.kafka.options import EVENT_ID_HEADER
 
-# A little less than what brokers take unless told otherwise (message.max.bytes).
+# Slightly less than what brokers accept by default (message.max.bytes).
 BATCH_BYTES = 1_000_000
 MAGIC = 2
 # The attribute bits of a record batch.
@@ -29,7 +29,7 @@ Header = tuple[str, bytes]
 
 
 class Producer(NamedTuple):
-    """By what the broker recognizes a batch that comes twice, together with the batch's number."""
+    """Identifies a batch to the broker, together with the batch's number, so that it notices repeats."""
 
     id: int = -1
     epoch: int = -1
@@ -46,7 +46,7 @@ class Partition:
         self.sequence = 0
         """The number of the next record."""
         self.refused_since: float | None = None
-        """When it began to take no batches."""
+        """When it began to refuse batches."""
 
     def stored(self, count: int) -> None:
         self.sequence = (self.sequence + count) & SEQUENCE_MASK
@@ -54,7 +54,7 @@ class Partition:
 
 
 class Topic:
-    """A topic and what goes before each of its values."""
+    """A topic and what precedes each of its values."""
 
     __slots__ = ("_all", "frame", "name", "partitions")
 
@@ -62,12 +62,12 @@ class Topic:
         self.name = name
         self.frame = frame
         self.partitions: list[Partition] = []
-        """Those that there are now."""
+        """Those that exist now."""
         self._all: list[Partition] = []
 
     def have(self, count: int) -> None:
-        """Take note of how many partitions there are."""
-        # One that was there before goes on with its numbers: the broker may remember the old ones.
+        """Record how many partitions there are."""
+        # A partition that existed before continues its numbers: the broker may remember the old ones.
         for number in range(len(self._all), count):
             self._all.append(Partition(self, number))
         self.partitions = self._all[:count]
@@ -94,10 +94,10 @@ class Parcel:
         )
         self._data: bytearray | None = None
         self.append = self._builder.append
-        """Adds a record, or returns None if there is no room; a first record of any size has room."""
+        """Adds a record, or returns None if there is no room; the first record always fits."""
 
     def data(self, producer: Producer) -> bytearray:
-        """Return the encoded batch; its number is fixed when this is first asked."""
+        """Return the encoded batch; the first call fixes its number."""
         if self._data is None:
             if producer.id >= 0:
                 self._builder.set_producer_state(producer.id, producer.epoch, self.partition.sequence)
@@ -149,7 +149,7 @@ class Packer:
         }
 
     def halve(self, parcel: Parcel, batch: Sequence[Record]) -> list[Parcel]:
-        """Return the records of a parcel as two, for the same partition."""
+        """Split a parcel in two, for the same partition."""
         middle = len(parcel.places) // 2
         halves = (parcel.places[:middle], parcel.places[middle:])
         return [each for places in halves for each in self._fill(parcel.partition, batch, places)]

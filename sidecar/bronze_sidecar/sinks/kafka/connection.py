@@ -1,4 +1,4 @@
-"""Connecting to Kafka as the options say, and knowing the cluster."""
+"""Connects to Kafka as the options say, and keeps track of the cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
 TLS_FLAGS = "--kafka-ssl"
 
-# What the library warns of is raised as well, and lanes say it in their own log.
+# What the library warns about is also raised, and lanes log it themselves.
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
 
@@ -62,7 +62,7 @@ class KafkaConnection:
 
     @property
     def cluster(self) -> Any:
-        """What the brokers said of themselves and of topics, the last time they were asked."""
+        """What the brokers last said about themselves and about topics."""
         return self._client.cluster
 
     def leader(self, place: TopicPartition) -> int | None:
@@ -73,7 +73,7 @@ class KafkaConnection:
     async def send(self, node: int, request: Any) -> Any:
         """Send a request to a broker; return its answer, or None if it gives none.
 
-        Raise NodeNotReadyError if the request was not sent, another KafkaError if nobody knows.
+        Raise NodeNotReadyError if the request was not sent, another KafkaError if that is unknown.
         """
         if await self._client.ready(node):
             self._note_transport(node)
@@ -89,13 +89,12 @@ class KafkaConnection:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     return await self.send(broker.nodeId, request)
             except (errors.KafkaError, OSError, TimeoutError) as error:
-                reason = (
-                    f"{broker.host}:{broker.port}, the address that the broker gives: {error_text(error)}"
-                )
+                where = f"{broker.host}:{broker.port}, the address that the broker advertises"
+                reason = f"{where}: {error_text(error)}"
         raise Disconnected(reason)
 
     async def refresh(self, topics: Iterable[str] = ()) -> None:
-        """Learn anew about the cluster, and from now on about these topics, too.
+        """Refresh what is known about the cluster; from now on, include these topics.
 
         Raise Disconnected if no broker answers.
         """
@@ -125,7 +124,7 @@ class KafkaConnection:
         except (TimeoutError, OSError, errors.KafkaError):
             pass
         finally:
-            # A frozen broker would hold forever what waits to be sent.
+            # A frozen broker would hold unsent data forever.
             for transport in self._transports.values():
                 transport.abort()
 
@@ -136,7 +135,7 @@ class KafkaConnection:
 
 
 def error_text(error: BaseException) -> str:
-    """Say what happened, and why as far as the library knows."""
+    """Return what happened, and the cause if the library knows it."""
     cause = error.__cause__
     text = str(error) or type(error).__name__
     return f"{text} ({cause})" if cause is not None and str(cause) else text
@@ -146,7 +145,7 @@ def error_text(error: BaseException) -> str:
 
 
 def _security(options: Kafka) -> dict[str, Any]:
-    """Return how connections are encrypted and how to log in, in the library's words."""
+    """Return how connections are encrypted and how to log in, in the library's terms."""
     protocol = ("SASL_" if options.sasl_mechanism else "") + ("SSL" if options.tls else "PLAINTEXT")
     return {
         "security_protocol": protocol,
@@ -165,7 +164,7 @@ def _tls_context(options: Kafka) -> ssl.SSLContext:
 
 
 async def _greet_one(options: Kafka, security: dict[str, Any]) -> str:
-    """Return the first broker that lets us in; the library itself would not say why one does not."""
+    """Return the first broker that lets us in; the library itself does not say why one refuses."""
     reasons = []
     for broker in options.brokers:
         try:
@@ -199,20 +198,20 @@ def _cannot_open(error: Exception, options: Kafka) -> DeliveryError:
         return Permanent(f"the broker refuses --kafka-sasl-username and --kafka-sasl-password: {text}")
     if isinstance(error, errors.UnsupportedSaslMechanismError | errors.IllegalSaslStateError):
         return Permanent(
-            f"the broker does not take --kafka-sasl-mechanism={options.sasl_mechanism} there: {text}"
+            f"the broker does not accept --kafka-sasl-mechanism={options.sasl_mechanism}: {text}"
         )
     fault = certificate_fault(error, TLS_FLAGS)
     if fault:
         return Permanent(fault)
     if cause := tls_error(error):
-        return Transient(f"TLS fails, see --kafka-ssl: {cause}")
+        return Transient(f"TLS failed, see --kafka-ssl: {cause}")
     if isinstance(error, TimeoutError):
-        return Transient(f"no answer; does the broker expect something else than {_expected(options)}?")
+        return Transient(f"no answer; does the broker expect something other than {_expected(options)}?")
     if isinstance(error, errors.KafkaConnectionError):
-        return Transient(f"{text}; does the broker expect something else than {_expected(options)}?")
+        return Transient(f"{text}; does the broker expect something other than {_expected(options)}?")
     return Transient(text)
 
 
 def _expected(options: Kafka) -> str:
     encryption = "TLS" if options.tls else "no TLS (see --kafka-ssl)"
-    return f"{encryption} and {'a' if options.sasl_mechanism else 'no'} log-in (see --kafka-sasl-mechanism)"
+    return f"{encryption} and {'a' if options.sasl_mechanism else 'no'} login (see --kafka-sasl-mechanism)"

@@ -42,14 +42,14 @@ TOPICS_OF_KAFKA = {
     "__share_group_state",
     "__cluster_metadata",
 }
-# Kafka sets no limit of its own; a key longer than this is no key.
+# Kafka sets no limit; a key longer than this is a mistake.
 KEY_LIMIT = 1024
 
 
 def topic_fault(topic: str) -> str | None:
     illegal = not_among(topic, TOPIC_CHARACTERS)
     if illegal:
-        return f"it contains {illegal}; allowed are letters, digits, '.', '_' and '-'"
+        return f"it contains {illegal}; only letters, digits, '.', '_' and '-' are allowed"
     if topic in {".", ".."}:
         return "Kafka does not allow this name"
     if topic in TOPICS_OF_KAFKA:
@@ -87,28 +87,34 @@ class Kafka(TlsFiles, Backend):
         "tls_key_file": "ssl_key_file",
     }
 
-    brokers: tuple[str, ...] = option(ListOf(Broker()), "Brokers to ask first, as host:port.", required=True)
-    topic: Template = option(Destination(TOPIC), "Topic forevery event without another one.", required=True)
-    topic_routing: dict[str, Template] | None = option(Routing(TOPIC), "Topics by payload case.")
-    topic_template: Template | None = option(Destination(TOPIC), "Topic by template; beats the plain topic.")
+    brokers: tuple[str, ...] = option(
+        ListOf(Broker()), "Brokers to contact first, as host:port.", required=True
+    )
+    topic: Template = option(
+        Destination(TOPIC), "Default topic; the template and the routing override it.", required=True
+    )
+    topic_routing: dict[str, Template] | None = option(
+        Routing(TOPIC), "Topics by payload case; override the template."
+    )
+    topic_template: Template | None = option(
+        Destination(TOPIC), "Topic template; overrides the default topic."
+    )
     key_template: Template = option(
         Destination(KEY),
-        "Record key; order is kept among records of one key.",
+        "Record key; records with the same key stay in order.",
         default=trusted(DEFAULT_KEY, KEY),
     )
-    static_headers: dict[str, str] | None = option(Headers(header_fault), "Headers added to every record.")
+    static_headers: dict[str, str] | None = option(Headers(header_fault), "Headers to add to every record.")
     meta_headers_prefix: str = meta_prefix("")
-    client_id: str = option(
-        Text(), "Name of this client in the brokers' logs and quotas.", default="bronze-sidecar"
-    )
-    tls: bool = option(Switch(), "Encrypts the connection with TLS.", default=False)
+    client_id: str = option(Text(), "Client name for the brokers' logs and quotas.", default="bronze-sidecar")
+    tls: bool = option(Switch(), "Encrypt the connection with TLS.", default=False)
     sasl_mechanism: str | None = option(
-        Choice("plain", "scram-sha-256", "scram-sha-512"), "How to log in; no log-in if not given."
+        Choice("plain", "scram-sha-256", "scram-sha-512"), "How to log in; no login if not given."
     )
     sasl_username: str | None = option(Text(), "User name for SASL.")
     sasl_password: str | None = option(Secret(), "Password for SASL.", secret=True)
     compression: str = option(
-        Choice("none", "gzip", "snappy", "lz4", "zstd"), "Codec of the record batches.", default="none"
+        Choice("none", "gzip", "snappy", "lz4", "zstd"), "Compression of record batches.", default="none"
     )
     acks: str = option(
         Choice("all", "leader", "none", "1", "0", "-1"),
@@ -116,10 +122,11 @@ class Kafka(TlsFiles, Backend):
         default="all",
     )
     idempotent: bool | None = option(
-        Switch(), "Lets the broker drop records that a retry repeats; on unless acks say otherwise."
+        Switch(),
+        "Let the broker drop duplicates caused by retries; on by default with acks all, otherwise off.",
     )
     schema_registry_url: str | None = option(
-        Url(), "Confluent Schema Registry; frames values in its wire format."
+        Url(), "Confluent Schema Registry; values are framed in its wire format."
     )
     schema_registry_auth_username: str | None = option(Text(), "User name for the registry.")
     schema_registry_auth_password: str | None = option(Secret(), "Password for the registry.", secret=True)
@@ -127,8 +134,8 @@ class Kafka(TlsFiles, Backend):
     max_batch_delay_ms: int = batch_delay(5)
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
-        """Connect, and see that the brokers and the registry let us in."""
-        # Only now: a process pays for the client libraries of the back ends that are on.
+        """Connect, and check that the brokers and the registry let us in."""
+        # Imported here: a process loads only the client libraries of back ends that are on.
         from bronze_sidecar.sinks.kafka.sink import open_kafka  # noqa: PLC0415
 
         return open_kafka(self, route)
@@ -153,5 +160,8 @@ class Kafka(TlsFiles, Backend):
         if self.schema_registry_auth_username and not self.schema_registry_url:
             yield "schema_registry_auth_username", Fault("has no effect.", "Add --kafka-schema-registry-url.")
         if self.idempotent and ACKS.get(self.acks, self.acks) != "all":
-            yield "idempotent", Fault(f"does not go with acks '{self.acks}'.", "Set --kafka-acks to all.")
+            yield (
+                "idempotent",
+                Fault(f"cannot be combined with acks '{self.acks}'.", "Set --kafka-acks to all."),
+            )
         yield from meta_prefix_faults(self.static_headers, self.meta_headers_prefix)

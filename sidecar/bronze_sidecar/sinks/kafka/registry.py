@@ -1,4 +1,4 @@
-"""Confluent Schema Registry: the number of our schema there, and the frame that values get.
+"""Confluent Schema Registry: our schema's number there, and the frame for values.
 
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
 """
@@ -19,17 +19,17 @@ from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 
 ANSWER_SECONDS = 5.0
-# For so long a registry that could not be reached is not asked again: every topic would wait in vain.
+# A registry that could not be reached is not asked again for this long: every topic would wait for nothing.
 AWAY_SECONDS = 1.0
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 MAGIC_BYTE = 0
-# The path to the message within the schema; a single 0 stands for the file's first message, which ours is.
+# The path to the message within the schema; a single 0 means the file's first message, which is ours.
 MESSAGE_INDEXES = b"\0"
 URL_OPTION = "--kafka-schema-registry-url"
 CREDENTIAL_OPTIONS = "--kafka-schema-registry-auth-username and --kafka-schema-registry-auth-password"
 
-# As Confluent's own Python serializer sends it; the registry reads this as well as text, and shows text.
-# The registry knows google/protobuf/timestamp.proto, which it imports, by itself.
+# As Confluent's own Python serializer sends it; the registry reads this form as well as text, and shows text.
+# The registry already knows google/protobuf/timestamp.proto, which the schema imports.
 SCHEMA = {
     "schemaType": "PROTOBUF",
     "schema": base64.b64encode(NormalizedEvent.DESCRIPTOR.file.serialized_pb).decode(),
@@ -45,16 +45,16 @@ class Registry:
     def __init__(self, url: str, username: str | None, password: str | None) -> None:
         self._url = url.rstrip("/")
         self._away: tuple[float, str] = (0.0, "")
-        """Until when it is not asked, and why."""
+        """How long it is not asked, and why."""
         self._headers = {"Content-Type": MEDIA_TYPE, "Accept": f"{MEDIA_TYPE}, application/json"}
         if username is not None:
             credentials = base64.b64encode(f"{username}:{password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {credentials}"
 
     async def check(self) -> None:
-        """Raise Permanent if the registry is of no use, Transient if it cannot be reached.
+        """Raise Permanent if the registry cannot be used, Transient if it cannot be reached.
 
-        A registry that gave a number before is not asked again: brokers may be lost while it is away.
+        A registry that gave a number before is not asked again: we may reconnect to brokers while it is down.
         """
         if any(url == self._url for url, _ in _numbers):
             return
@@ -62,10 +62,10 @@ class Registry:
         if status != http.HTTPStatus.OK:
             raise _refusal(status, answer)
         if "PROTOBUF" not in answer:
-            raise Permanent(f"the registry of {URL_OPTION} does not take Protobuf schemas")
+            raise Permanent(f"the registry at {URL_OPTION} does not support Protobuf schemas")
 
     async def frame(self, topic: str) -> bytes:
-        """Return what goes before each value of a topic; registers our schema if it is not there yet."""
+        """Return what precedes each value of a topic; register our schema if necessary."""
         subject = f"{topic}-value"
         number = _numbers.get((self._url, subject))
         if number is None:
@@ -75,7 +75,7 @@ class Registry:
 
     async def _number(self, subject: str) -> int:
         path = f"/subjects/{quote(subject, safe='')}"
-        # Looking up first: a registry where schemas are registered by others may forbid more than that.
+        # Look it up first: a registry where others register the schemas may allow nothing more.
         status, answer = await self._ask("POST", path, SCHEMA)
         if status == http.HTTPStatus.NOT_FOUND:
             status, answer = await self._ask("POST", f"{path}/versions", SCHEMA)
@@ -91,10 +91,10 @@ class Registry:
         if time.monotonic() < away_until:
             raise Transient(reason)
         try:
-            # It happens once for a topic; a client with a pool and a session would be too much.
+            # This happens once per topic; a client with a pool and a session would be overkill.
             status, text = await asyncio.to_thread(self._exchange, method, path, body)
         except (OSError, http.client.HTTPException) as error:
-            reason = f"the registry of {URL_OPTION} cannot be reached: {error or type(error).__name__}"
+            reason = f"the registry at {URL_OPTION} cannot be reached: {error or type(error).__name__}"
             self._away = time.monotonic() + AWAY_SECONDS, reason
             raise Transient(reason) from error
         try:
@@ -116,16 +116,16 @@ class Registry:
 
 
 def _refusal(status: int, answer: Any, subject: str = "") -> DeliveryError:
-    """Classify an answer that is no success."""
+    """Classify an answer that is not a success."""
     said = answer.get("message", answer) if isinstance(answer, dict) else answer
     if status in {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}:
         text = f"the registry refuses {CREDENTIAL_OPTIONS}: {said or status}"
-        # What it refuses later, while events wait, an operator may still put right.
+        # If it refuses later, while events wait, an operator can still fix it.
         return Transient(text) if subject else Permanent(text)
     if status == http.HTTPStatus.CONFLICT:
-        return Permanent(f"our schema is not compatible with subject '{subject}' of the registry: {said}")
+        return Permanent(f"our schema is not compatible with subject '{subject}' in the registry: {said}")
     if status == http.HTTPStatus.UNPROCESSABLE_ENTITY:
-        return Permanent(f"the registry does not take our schema for subject '{subject}': {said}")
+        return Permanent(f"the registry does not accept our schema for subject '{subject}': {said}")
     if not subject and status == http.HTTPStatus.NOT_FOUND:
-        return Permanent(f"there is no registry that knows Protobuf at {URL_OPTION}: {said or status}")
+        return Permanent(f"there is no registry with Protobuf support at {URL_OPTION}: {said or status}")
     return Transient(f"the registry answers {status}: {said}")

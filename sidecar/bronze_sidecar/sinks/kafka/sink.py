@@ -1,8 +1,8 @@
 """The Kafka sink: sends record batches to the leaders of their partitions, and waits for their answers.
 
-The library's producer is not used. It gives each batch a number when it is sent, and has no way back when
-the broker refuses it: every later batch of the partition would then be out of order. Here a number is used
-up when the broker has stored its batch. Neither can that producer be told to give up a batch.
+The library's producer is not used. It numbers each batch when sending it, and cannot take the number back if
+the broker refuses the batch: every later batch of the partition would be out of order. Here a number is used
+up only when the broker has stored its batch. That producer also cannot be told to give up a batch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Queues = dict[Partition, deque[Parcel]]
 
 @contextlib.asynccontextmanager
 async def open_kafka(options: Kafka, route: Route) -> AsyncIterator[KafkaSink]:
-    """Connect, log in, and begin to number batches; close on leaving."""
+    """Connect, log in, and prepare to number batches; close on leaving."""
     registry = None
     if options.schema_registry_url:
         registry = Registry(
@@ -69,7 +69,7 @@ async def open_kafka(options: Kafka, route: Route) -> AsyncIterator[KafkaSink]:
 
 
 async def _begin(connection: KafkaConnection) -> Producer:
-    """Ask for a name under which the broker tells repeated batches from new ones."""
+    """Ask for an id by which the broker tells repeated batches from new ones."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TIMEOUT)
     until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
@@ -77,7 +77,7 @@ async def _begin(connection: KafkaConnection) -> Producer:
             answer = await connection.ask_any(request)
         except Disconnected as error:
             raise Transient(str(error)) from error
-        # A broker that has just started has no names to give for a moment.
+        # A broker that has just started has no ids to give for a moment.
         loads = answer.error_code == errors.CoordinatorLoadInProgressError.errno
         if not loads or asyncio.get_running_loop().time() > until:
             break
@@ -104,13 +104,13 @@ class KafkaSink:
         self._acks = acks
         self._producer = producer
         self._lost = ""
-        """Why batches cannot be numbered on; empty while they can."""
+        """Why numbering cannot continue; empty while it can."""
 
     async def ping(self) -> None:
         await self._connection.ping()
 
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
-        """Send each partition its batches one after the other, and different partitions theirs at once."""
+        """Send batches to each partition one after another, and to different partitions at the same time."""
         if self._lost:
             raise Disconnected(self._lost)
         topics = self._topics.known
@@ -157,12 +157,12 @@ class KafkaSink:
         return answers
 
     async def _produce(self, node: int, parcels: list[Parcel], deadline: float) -> dict[Partition, Answer]:
-        """Send a broker one parcel for each of some partitions; return what became of each."""
+        """Send one parcel per partition to a broker; return what became of each."""
         data_by_topic: dict[str, list[tuple[int, bytearray]]] = {}
         for parcel in parcels:
             topic, number = parcel.partition.place
             data_by_topic.setdefault(topic, []).append((number, parcel.data(self._producer)))
-        # A broker whose replicas are slow says so before we stop listening.
+        # A broker with slow replicas reports that before we stop listening.
         patience = int(kafka_connection.ANSWER_SECONDS * 800)
         request = ProduceRequest(None, self._acks, patience, list(data_by_topic.items()))
         try:
@@ -180,7 +180,7 @@ class KafkaSink:
         return {parcel.partition: by_code(codes.get(parcel.partition.place, -1)) for parcel in parcels}
 
     def _settle(self, queues: Queues, partition: Partition, answer: Answer, write: Write) -> bool:
-        """Draw the consequences for a partition's first parcel; return whether to wait and send it again."""
+        """Apply the answer to a partition's first parcel; return whether to wait and send it again."""
         queue = queues[partition]
         parcel = queue[0]
         if answer.fate is Fate.STORED:
@@ -211,7 +211,7 @@ class KafkaSink:
         parcel.is_uncertain = parcel.is_uncertain or answer.fate is Fate.UNKNOWN
         if answer.fate not in {Fate.NOT_NOW, Fate.UNKNOWN}:
             return False
-        # What may have been stored must not be sent under another number.
+        # A parcel that may have been stored must not be sent under another number.
         until = write.deadline if parcel.is_uncertain else partition.refused_since + PATIENCE_SECONDS
         return now + RETRY_SECONDS < until
 
@@ -223,13 +223,13 @@ class KafkaSink:
             error = Disconnected(write.unreachable or str(error))
         if isinstance(error, Disconnected):
             self._lost = str(error)
-        rest = error if isinstance(error, Permanent) else NotTried("a batch before it was not stored")
+        rest = error if isinstance(error, Permanent) else NotTried("an earlier batch was not stored")
         for parcel in queue:
             write.errors.update(dict.fromkeys(parcel.places, error if parcel is first else rest))
         queue.clear()
 
     async def _look_again(self, write: Write) -> None:
-        """Learn who leads what now."""
+        """Refresh which broker leads which partition."""
         try:
             async with asyncio.timeout_at(write.deadline):
                 await self._connection.refresh()
@@ -241,7 +241,7 @@ class KafkaSink:
 
 
 class Write:
-    """What is known of one write."""
+    """What is known about one write."""
 
     def __init__(self, batch: Sequence[Record], seconds: float) -> None:
         self.batch = batch
@@ -252,24 +252,24 @@ class Write:
         self.goes_on()
 
     def goes_on(self) -> None:
-        """Brokers confirm something: they have as long again for the next."""
+        """Restart the deadline, because brokers confirmed something."""
         self.deadline = asyncio.get_running_loop().time() + self._seconds
 
     def fail_destinations(self, reasons: Mapping[str, DeliveryError]) -> None:
-        """Take note that records to some destinations cannot be sent."""
+        """Record that records to some destinations cannot be sent."""
         for place, record in enumerate(self.batch) if reasons else ():
             if record.address.destination in reasons:
                 self.errors[place] = reasons[record.address.destination]
 
     def places(self) -> Iterable[int]:
-        """Return the places of the records that are to be sent."""
+        """Return the places of the records to send."""
         everything = range(len(self.batch))
         return (place for place in everything if place not in self.errors) if self.errors else everything
 
     def failures(self) -> list[Failed]:
-        """Return what was not stored; raise Disconnected if nothing was because brokers cannot be reached.
+        """Return what was not stored; raise Disconnected if nothing was, because no broker can be reached.
 
-        Other errors are those of a topic or a partition, and the lane has records for others as well.
+        Other errors concern one topic or partition, and the lane also has records for others.
         """
         if self.errors and len(self.errors) == len(self.batch):
             for error in self.errors.values():

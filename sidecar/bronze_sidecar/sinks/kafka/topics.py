@@ -1,4 +1,4 @@
-"""The topics that records go to: their partitions, and whether they are there."""
+"""The topics that records go to: whether they exist, and their partitions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bronze_sidecar.sinks.kafka.connection import KafkaConnection
 from bronze_sidecar.sinks.kafka.registry import Registry
 
 RETRY_SECONDS = 0.1
-# How long a topic may not be there, or a partition refuse batches, before the lane hears of it. A topic that
-# brokers make when they are first asked for it, and a change of leaders, take less.
+# How long a topic may be missing, or a partition refuse batches, before the lane is told. Creating a topic on
+# first use, or changing leaders, takes less.
 PATIENCE_SECONDS = 2.0
 
 
 class Topics:
-    """The topics that records go to, as far as they are known."""
+    """The topics that records go to, as far as known."""
 
     def __init__(self, connection: KafkaConnection, registry: Registry | None) -> None:
         self.known: dict[str, Topic] = {}
@@ -31,7 +31,7 @@ class Topics:
         connection.cluster.add_listener(self._look)
 
     def _look(self, cluster: Any) -> None:
-        """Follow changes in the number of partitions, as far as brokers tell."""
+        """Follow changes in the number of partitions, as reported by brokers."""
         for name, topic in self.known.items():
             partitions = cluster.partitions_for_topic(name)
             if partitions:
@@ -55,12 +55,12 @@ class Topics:
             elif name in cluster.unauthorized_topics:
                 reasons[name] = by_code(errors.TopicAuthorizationFailedError.errno).error(name)
             else:
-                # It may be created later: events wait for it rather than being lost.
+                # It may be created later: events wait for it instead of being lost.
                 reasons[name] = NO_TOPIC.error(name)
         return reasons
 
     async def _find(self, names: Collection[str]) -> None:
-        """Ask for topics; those asked for the first time are given a moment to come into being."""
+        """Ask for topics; give those asked for the first time a moment to be created."""
         clock = asyncio.get_running_loop().time
         cluster = self._connection.cluster
         while True:

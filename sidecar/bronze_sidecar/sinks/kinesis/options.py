@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 STREAM_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_.-")
 STREAM_LIMIT = 128
 KEY_LIMIT = 256
-# API_PutRecords: the most bytes of a record and of a call, where both are raised as far as they can be.
+# API_PutRecords: the most bytes of a record and of a call, with both limits raised to their maximum.
 LARGEST = 10_485_760
 
 
 def stream_fault(stream: str) -> str | None:
     illegal = not_among(stream, STREAM_CHARACTERS)
     if illegal:
-        return f"it contains {illegal}; allowed are letters, digits, '_', '.' and '-'"
+        return f"it contains {illegal}; only letters, digits, '_', '.' and '-' are allowed"
     return f"it has more than {STREAM_LIMIT} characters" if len(stream) > STREAM_LIMIT else None
 
 
@@ -62,37 +62,37 @@ class Kinesis(AwsBackend):
     name = "kinesis"
     title = "Kinesis"
 
-    stream: Template = option(
-        Destination(STREAM), "Stream forevery event without another one.", required=True
+    stream: Template = option(Destination(STREAM), "Default stream; the routing overrides it.", required=True)
+    stream_routing: dict[str, Template] | None = option(
+        Routing(STREAM), "Streams by payload case; override the default."
     )
-    stream_routing: dict[str, Template] | None = option(Routing(STREAM), "Streams by payload case.")
     partition_key_template: Template = option(
         Destination(PARTITION_KEY),
-        "Partition key; order is kept among records of one key.",
+        "Partition key; records with the same key stay in order.",
         default=trusted(DEFAULT_KEY, PARTITION_KEY),
     )
     static_headers: dict[str, str] | None = option(
-        Headers(meta_key_fault), "Entries added to every envelope's meta, for Kinesis has no headers."
+        Headers(meta_key_fault), "Entries to add to every envelope's meta, because Kinesis has no headers."
     )
     strict_order: bool = option(
         Switch(),
-        "Puts one record of each partition key into a call. Without it calls are fuller where keys are few,"
-        " but a call that is stored in part can change the order within a key.",
+        "Send at most one record of each partition key per call. Without it, calls are fuller when there are"
+        " few keys, but a partly stored call can change the order within a key.",
         default=True,
     )
     max_record_bytes: int = option(
         Integer(1024, LARGEST),
-        "Most bytes of a record with its key, as the stream allows.",
+        "Maximum bytes of a record with its key, as configured for the stream.",
         default=1_048_576,
     )
     max_call_bytes: int = option(
-        Integer(1024, LARGEST), "Most bytes in one call of at most 500 records.", default=5_242_880
+        Integer(1024, LARGEST), "Maximum bytes in one call, which has at most 500 records.", default=5_242_880
     )
     max_batch_size: int = batch_size(2000)
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
-        """Make a client, and see that the streams are there."""
-        # Only now: a process pays for the client libraries of the back ends that are on.
+        """Make a client, and check that the streams exist."""
+        # Imported here: a process loads only the client libraries of back ends that are on.
         from bronze_sidecar.sinks.kinesis.sink import open_kinesis  # noqa: PLC0415
 
         return open_kinesis(self, route)
@@ -114,7 +114,7 @@ class Kinesis(AwsBackend):
             yield (
                 "max_record_bytes",
                 Fault(
-                    f"{self.max_record_bytes} is more than a call may have.",
+                    f"{self.max_record_bytes} is more than one call may hold.",
                     f"--kinesis-max-call-bytes is {self.max_call_bytes}.",
                 ),
             )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
     from bronze_sidecar.sinks.kinesis.options import Kinesis
 
-# API_PutRecords: the most records of one call.
+# API_PutRecords: the most records in one call.
 CALL_RECORDS = 500
 CALLS_IN_FLIGHT = 8
 WRITE_BYTES = 16 * 1024 * 1024
@@ -29,7 +29,7 @@ META = heads(10)
 
 @asynccontextmanager
 async def open_kinesis(options: Kinesis, route: Route) -> AsyncIterator[KinesisSink]:
-    """Make a client, and see that it gets at the streams that are known by name."""
+    """Make a client, and check that it can reach the streams whose names are fixed."""
     async with open_service(options, "PutRecords", CALLS_IN_FLIGHT) as service:
         streams = plain_destinations(route, "--kinesis-stream", "--kinesis-stream-routing")
         questions = [
@@ -50,15 +50,15 @@ class RecordParts:
     def __init__(self, address: Address, own_bytes: int) -> None:
         self.order = address.order
         self.size = len(address.key.encode()) + own_bytes
-        """Bytes that count beside the envelope's."""
+        """Bytes that count in addition to the envelope."""
         self.end = b'","PartitionKey":%b}' % json.dumps(address.key).encode()
 
 
 class KinesisSink:
     """Streams of one account and region.
 
-    A call may store some of its records and not others, and Kinesis does not promise to keep the order
-    within a call. So a call has one record of each partition key, unless strict order is not asked for.
+    A call may store only some of its records, and Kinesis does not promise to keep the order within a
+    call. So a call has one record of each partition key, unless strict order is off.
     """
 
     forgets_ids_after: float | None = None
@@ -71,7 +71,7 @@ class KinesisSink:
         self._call_limits = CallLimits(CALL_RECORDS, options.max_call_bytes)
         self._run = 1 if options.strict_order else CALL_RECORDS
         static = (options.static_headers or {}).items()
-        # Parsers add map entries that come later to those that are there.
+        # Parsers add later map entries to earlier ones.
         self._meta = b"".join(map_entry(META, name, value) for name, value in static)
 
     async def ping(self) -> None:
@@ -83,7 +83,7 @@ class KinesisSink:
         most = self._max_record_bytes
         errors: dict[int, DeliveryError] = {
             place: Permanent(
-                f"the record has {size} bytes, more than the {most} of --kinesis-max-record-bytes"
+                f"the record has {size} bytes, more than the {most} allowed by --kinesis-max-record-bytes"
             )
             for place, size in enumerate(sizes)
             if size > most

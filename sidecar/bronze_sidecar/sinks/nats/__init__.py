@@ -1,1 +1,1 @@
-"""NATS, through JetStream or without it."""
+"""NATS, with or without JetStream."""

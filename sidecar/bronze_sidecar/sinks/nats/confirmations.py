@@ -1,4 +1,4 @@
-"""The commands that publish records, and JetStream's confirmations, read without a task for each."""
+"""The commands that publish records, and JetStream's confirmations, read without a task per message."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Confirmations:
         self.open = set(places)
         self._batch = batch
         self.refusals: dict[int, bytes] = {}
-        """Place of a message to the server's answer, where that was no confirmation."""
+        """Place of a message to the server's answer, if it was not a confirmation."""
         self.finished = asyncio.Event()
 
     def settle(self, numbers: list[bytes], places: list[bytes], answers: list[bytes]) -> None:
-        """Take answers, each with the number of its window and the place of its message."""
+        """Accept answers, each with the number of its window and the place of its message."""
         stored = []
         for number, place, answer in zip(numbers, places, answers, strict=True):
             if number != self.number:
@@ -50,7 +50,7 @@ class Confirmations:
             self.finished.set()
 
     def refuse(self, subject: str, reason: str) -> None:
-        """Settle the messages to a subject that the server will not answer."""
+        """Settle messages to a subject for which the server sends no answers."""
         for place in [each for each in self.open if self._batch[each].address.destination.lower() == subject]:
             self._refuse(place, reason.encode())
 
@@ -62,7 +62,7 @@ class ConfirmingTransport(TakingTransport):
         super().__init__()
         self.inbox = f"_INBOX.{secrets.token_hex(11)}"
         self.window: Confirmations | None = None
-        # A confirmation or an error is JSON in one line; a status such as 503 has headers and no payload.
+        # A confirmation or an error is JSON on one line; a status such as 503 has headers and no payload.
         self._answers = re.compile(
             rb"H?MSG "
             + re.escape(self.inbox).encode()
@@ -73,19 +73,19 @@ class ConfirmingTransport(TakingTransport):
         self._rest = b""
 
     def note_error(self, text: str) -> None:
-        """Settle what the server refuses outside of its answers; the library puts the text in lower case."""
+        """Settle what the server refuses other than by an answer; the library makes the text lower case."""
         violation = re.search(r'permissions violation for publish to "(.*)"', text)
         if violation and self.window:
             self.window.refuse(violation[1], FORBIDDEN)
 
     def note_loss(self) -> None:
-        """Let nobody wait for answers that will not come."""
+        """Stop waiting for answers that will not come."""
         if self.window:
             self.window.finished.set()
 
     def take(self, received: bytes) -> bytes:
-        """Take the complete answers out; keep an incomplete one for the next time."""
-        # What stands before an answer, its window, its place, what it says; and so on to the end.
+        """Take out the complete answers; keep an incomplete one for next time."""
+        # Repeated to the end: the text before an answer, its window, its place, and the answer itself.
         pieces = self._answers.split(self._rest + received)
         if self.window:
             self.window.settle(pieces[1::4], pieces[2::4], pieces[3::4])
@@ -97,7 +97,7 @@ class ConfirmingTransport(TakingTransport):
         return b"".join(others)
 
     def _incomplete(self, rest: bytes) -> int:
-        """Return where an answer begins that has not arrived completely."""
+        """Return where an incomplete answer begins."""
         for beginning in self._beginnings:
             found = rest.find(beginning)
             if found >= 0:
@@ -110,7 +110,7 @@ class ConfirmingTransport(TakingTransport):
 
 
 def prepare(address: Address) -> tuple[bytes, bytes]:
-    """Make the parts of a command that all messages to an address share: subject and first headers."""
+    """Make the parts of a command that all messages to an address share: subject and leading headers."""
     lines = [b"NATS/1.0", *(header_line(name, value) for name, value in address.headers)]
     prepared = address.destination.encode(), b"\r\n".join(lines) + b"\r\nNats-Msg-Id: "
     address.prepared = prepared
@@ -136,7 +136,7 @@ def command(record: Record, more_headers: bytes, reply: bytes) -> bytes:
 
 
 def header_line(name: str, value: str) -> bytes:
-    """Write a header; what could end the line is escaped, in the name also what could end the name."""
+    """Write a header; escape what could end the line or, in the name, the name."""
     name = _UNSAFE_IN_NAME.sub(_escape, name)
     return f"{name}: {_UNSAFE_IN_VALUE.sub(_escape, value)}".encode()
 

@@ -30,7 +30,7 @@ from bronze_sidecar.sinks.base import (
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
 
-# The server allows longer subjects; its documentation advises to stay below this.
+# The server allows longer subjects; its documentation advises staying below this.
 SUBJECT_LIMIT = 255
 
 
@@ -39,9 +39,9 @@ def subject_fault(subject: str) -> str | None:
     if found:
         return f"it contains {found}"
     if "*" in subject or ">" in subject:
-        return "it contains a wildcard, '*' or '>', and one cannot publish to a wildcard"
+        return "it contains a wildcard, '*' or '>', and nothing can be published to a wildcard"
     if "" in subject.split("."):
-        return "it has an empty token: a '.' at the start or the end, or two together"
+        return "it has an empty token: a '.' at the start or end, or two in a row"
     if subject.startswith("$"):
         return "subjects that begin with '$' belong to NATS itself"
     return f"it has more than {SUBJECT_LIMIT} characters" if len(subject) > SUBJECT_LIMIT else None
@@ -79,9 +79,7 @@ class NatsServer(Scalar):
             except ValueError:
                 return [Fault("is not a valid URL.", "It looks like nats://host:4222.")]
             if "@" in parts.netloc:
-                return [
-                    Fault("holds credentials.", "Give them by --nats-user and --nats-pass, or --nats-token.")
-                ]
+                return [Fault("holds credentials.", "Use --nats-user and --nats-pass, or --nats-token.")]
             if (
                 not text.startswith(("nats://", "tls://"))
                 or parts.path not in {"", "/"}
@@ -112,29 +110,35 @@ class Nats(TlsFiles, Backend):
     title = "NATS"
 
     servers: tuple[str, ...] = option(
-        ListOf(NatsServer()), "Servers to connect to, as host:port, nats:// or tls:// URL.", required=True
+        ListOf(NatsServer()),
+        "Servers to connect to, as host:port or as nats:// or tls:// URLs.",
+        required=True,
     )
     subject: Template = option(
-        Destination(SUBJECT), "Subject forevery event without another one.", required=True
+        Destination(SUBJECT), "Default subject; the template and the routing override it.", required=True
     )
-    subject_routing: dict[str, Template] | None = option(Routing(SUBJECT), "Subjects by payload case.")
+    subject_routing: dict[str, Template] | None = option(
+        Routing(SUBJECT), "Subjects by payload case; override the template."
+    )
     subject_template: Template | None = option(
-        Destination(SUBJECT), "Subject by template; beats the plain subject."
+        Destination(SUBJECT), "Subject template; overrides the default subject."
     )
-    static_headers: dict[str, str] | None = option(Headers(header_fault), "Headers added to every message.")
+    static_headers: dict[str, str] | None = option(Headers(header_fault), "Headers to add to every message.")
     meta_headers_prefix: str = meta_prefix("")
     user: str | None = option(Text(), "User name.")
     pass_: str | None = option(Secret(), "Password.", secret=True)
     token: str | None = option(Secret(), "Token, instead of user and password.", secret=True)
     creds_file: Path | None = option(File(), "Credentials file with the user's JWT and key.")
-    tls: bool = option(Switch(), "Encrypts the connection with TLS; a tls:// URL does so too.", default=False)
+    tls: bool = option(
+        Switch(), "Encrypt the connection with TLS; a tls:// URL does the same.", default=False
+    )
     jetstream: bool = option(
         Switch(),
-        "Publishes through JetStream, which confirms every message. Core NATS does not.",
+        "Publish through JetStream, which confirms every message. Core NATS does not.",
         default=True,
     )
     stream: str | None = option(
-        StreamName(), "JetStream stream to create if it is not there, and to check if it is."
+        StreamName(), "JetStream stream; created if it does not exist, checked if it does."
     )
 
     @property
@@ -142,8 +146,8 @@ class Nats(TlsFiles, Backend):
         return self.tls or any(server.startswith("tls://") for server in self.servers)
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
-        """Connect, and see that a stream takes our subjects."""
-        # Only now: a process pays for the client libraries of the back ends that are on.
+        """Connect, and check that a stream accepts our subjects."""
+        # Imported here: a process loads only the client libraries of back ends that are on.
         from bronze_sidecar.sinks.nats.sink import open_nats  # noqa: PLC0415
 
         return open_nats(self, route)
@@ -166,7 +170,10 @@ class Nats(TlsFiles, Backend):
         for name in ways[1:]:
             yield (
                 name,
-                Fault(f"does not go with --nats-{ways[0].replace('_', '-')}.", "Choose one way to log in."),
+                Fault(
+                    f"cannot be combined with --nats-{ways[0].replace('_', '-')}.",
+                    "Choose one way to log in.",
+                ),
             )
         if self.stream and not self.jetstream:
             yield "stream", Fault("has no effect without JetStream.", "Remove it, or --nats-jetstream=false.")

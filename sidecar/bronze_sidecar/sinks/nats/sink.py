@@ -41,7 +41,7 @@ PERMANENT_CODES = {
 
 @asynccontextmanager
 async def open_nats(options: Nats, route: Route) -> AsyncIterator[NatsSink]:
-    """Connect, see that a stream takes our subjects, and close in the end."""
+    """Connect, check that a stream accepts our subjects, and close at the end."""
     transport = ConfirmingTransport()
     connection = NatsConnection(transport, on_error=transport.note_error, on_loss=transport.note_loss)
     try:
@@ -91,14 +91,14 @@ class NatsSink:
         self._windows = 0
 
     async def ping(self) -> None:
-        """Ask the server for a sign of life."""
+        """Check that the server answers."""
         try:
             await self._connection.client.flush(timeout=ANSWER_SECONDS)
         except (OSError, nats.errors.Error, TimeoutError) as error:
             raise Disconnected(f"no answer: {self._connection.last_error or error}") from error
 
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
-        """Publish the batch in one go and wait for its confirmations."""
+        """Publish the whole batch at once and wait for its confirmations."""
         if self._connection.lost.is_set():
             raise Disconnected(f"the connection is lost: {self._connection.last_error}")
         if not self._confirmed:
@@ -131,7 +131,7 @@ class NatsSink:
                 headers = self._more_headers(record.event)
                 more = b"".join(header_line(name, value) + b"\r\n" for name, value in headers)
             made = command(record, more, b"%b%d " % (reply, place) if reply else b"")
-            # The command's first line is not part of the payload, but a record that near the limit is rare.
+            # The command's first line is not part of the payload, but a record so close to the limit is rare.
             if len(made) > self._max_payload and (size := _payload_size(made)) > self._max_payload:
                 reason = f"the record has {size} bytes; the server allows {self._max_payload}"
                 failures.append(Failed(place, Permanent(reason)))
@@ -166,11 +166,11 @@ def _payload_size(made: bytes) -> int:
 
 
 def _refusal(answer: bytes) -> DeliveryError:
-    """Classify an answer that is no confirmation."""
+    """Classify an answer that is not a confirmation."""
     if answer == FORBIDDEN.encode():
         return Permanent(FORBIDDEN)
     if answer.startswith(b"NATS/1.0 503"):
-        return Transient("no JetStream stream takes the subject, or its leader is away")
+        return Transient("no JetStream stream accepts the subject, or its leader is unavailable")
     try:
         error = json.loads(answer)["error"]
         code, text = error.get("err_code", 0), error.get("description", "")
@@ -182,7 +182,7 @@ def _refusal(answer: bytes) -> DeliveryError:
 
 
 async def _check_stream(options: Nats, client: Client) -> float | None:
-    """See that a stream takes our subjects, or create it; return its de-duplication window."""
+    """Check that a stream accepts our subjects, or create it; return its deduplication window."""
     stream = client.jetstream(timeout=CONNECT_SECONDS)
     subjects = sorted({subject_filter(template) for template in _destinations(options)})
     try:
@@ -196,8 +196,8 @@ async def _check_stream(options: Nats, client: Client) -> float | None:
             info = await stream.add_stream(StreamConfig(name=options.stream, subjects=subjects))
     except nats.js.errors.NotFoundError as error:
         raise Permanent(
-            f"no JetStream stream takes {' and '.join(subjects)}: create one, or name one with --nats-stream"
-            " to have it created"
+            f"no JetStream stream accepts {' and '.join(subjects)}: create one, or set --nats-stream to have"
+            " it created"
         ) from error
     except nats.js.errors.ServiceUnavailableError as error:
         if error.description is None:
@@ -215,7 +215,7 @@ async def _check_stream(options: Nats, client: Client) -> float | None:
     ]
     if missing:
         raise Permanent(
-            f"--nats-stream {options.stream}: the stream does not take {' and '.join(missing)}; it takes"
+            f"--nats-stream {options.stream}: the stream does not accept {' and '.join(missing)}; it accepts"
             f" {' and '.join(info.config.subjects or ['nothing'])}"
         )
     return info.config.duplicate_window
@@ -235,7 +235,7 @@ def subject_filter(template: Template) -> str:
 
 
 def covers(taken: str, subject: str) -> bool:
-    """Tell whether a stream's subject filter includes every subject of another filter."""
+    """Return whether a stream's subject filter includes every subject of another filter."""
     wide, narrow = taken.split("."), subject.split(".")
     for index, part in enumerate(wide):
         if part == ">":

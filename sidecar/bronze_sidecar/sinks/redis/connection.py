@@ -1,4 +1,4 @@
-"""Connecting to Redis as the options say, to one server or a cluster."""
+"""Connects to Redis, one server or a cluster, as the options say."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bronze_sidecar.sinks.redis.options import Redis
 
 CONNECT_SECONDS = 5.0
-# What the server is built with; an operator may lower it to 1 MiB.
+# The server's default; an operator may lower it to 1 MiB.
 DEFAULT_VALUE_LIMIT = 512 * 1024 * 1024
 
 
@@ -38,7 +38,7 @@ async def connect(options: Redis) -> AsyncIterator[tuple[Link, Connection]]:
             async with _connect_to_cluster(settings, connection) as cluster:
                 yield cluster, connection
         elif facts.get(b"role") in {b"replica", b"slave"}:
-            raise Transient("the server is a replica, which takes no writes")
+            raise Transient("the server is a replica, which accepts no writes")
         else:
             yield SingleServer(connection), connection
     finally:
@@ -46,7 +46,7 @@ async def connect(options: Redis) -> AsyncIterator[tuple[Link, Connection]]:
 
 
 class Settings:
-    """What redis-py is told, from the options or from the URL."""
+    """Settings for redis-py, from the options or from the URL."""
 
     def __init__(self, options: Redis) -> None:
         try:
@@ -70,7 +70,7 @@ class Settings:
 
     def cluster(self) -> RedisCluster:
         cluster = RedisCluster(host=self.host, port=self.port, **self._common())
-        # The class of connections is not among what the constructor takes.
+        # The constructor does not take a connection class.
         cluster.connection_kwargs["connection_class"] = self._class
         for node in cluster.startup_nodes:
             node.connection_class = self._class
@@ -94,7 +94,7 @@ def _tls_context(options: Redis) -> ssl.SSLContext:
 
 
 async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]:
-    """Connect, and return what the server says of itself; any user may ask for that."""
+    """Connect, and return what the server says about itself; any user may ask for that."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await connection.connect()  # type: ignore[no-untyped-call]
@@ -103,7 +103,7 @@ async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]
             except ResponseError:
                 return {}  # older than clusters with access control lists
     except TimeoutError as error:
-        hint = " by TLS, see --redis-tls" if settings.encrypted and not connection.is_connected else ""
+        hint = " with TLS, see --redis-tls" if settings.encrypted and not connection.is_connected else ""
         raise Transient(f"{settings.host}:{settings.port} does not answer{hint}") from error
     except (RedisError, OSError) as error:
         raise _cannot_open(error, settings) from error
@@ -113,7 +113,7 @@ async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]
 def _cannot_open(error: Exception, settings: Settings) -> DeliveryError:
     if settings.db and isinstance(error, ResponseError) and not isinstance(error, AuthenticationError):
         text = error_text(error)
-        return Permanent(f"the server refuses database {settings.db} of {settings.db_option}: {text}")
+        return Permanent(f"the server refuses database {settings.db} from {settings.db_option}: {text}")
     where = f"Redis at {settings.host}:{settings.port}"
     return delivery_error(opening_error(error, where, settings.credential_options))
 
@@ -125,7 +125,7 @@ async def ask(connection: Connection, *words: bytes) -> Any:
 
 
 async def may_run(connection: Connection, *commands: tuple[bytes, ...]) -> bool:
-    """Tell whether the user may run commands, and the server knows them, by running them."""
+    """Return whether the user may run commands and the server knows them, by running them."""
     try:
         for command in commands:
             await ask(connection, *command)
@@ -139,7 +139,7 @@ async def may_run(connection: Connection, *commands: tuple[bytes, ...]) -> bool:
 
 
 async def value_limit(connection: Connection) -> int:
-    """Return how long a value may be; the default if the server does not say."""
+    """Return the maximum length of a value; the default if the server does not say."""
     try:
         answer = await ask(connection, b"CONFIG", b"GET", b"proto-max-bulk-len")
         return int(answer[1])
@@ -161,7 +161,7 @@ async def _close(connection: Connection) -> None:
 async def _connect_to_cluster(settings: Settings, connection: Connection) -> AsyncIterator[Cluster]:
     if settings.db:
         raise Permanent(f"a Redis cluster has no database {settings.db}, see {settings.db_option}")
-    # redis-py asks for both, and says of a user who may not that there is no cluster.
+    # redis-py runs both, and reports that there is no cluster if the user may not run them.
     if not await may_run(connection, (b"CLUSTER", b"SLOTS"), (b"COMMAND",)):
         raise Permanent("the user of --redis-username may not run CLUSTER SLOTS and COMMAND")
     client = settings.cluster()

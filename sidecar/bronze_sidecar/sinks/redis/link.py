@@ -1,4 +1,4 @@
-"""Links to Redis, one server or a cluster: commands that are ready to be sent go out, answers come back."""
+"""Links to Redis, one server or a cluster: packed commands go out, answers come back."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from redis.exceptions import AskError, MovedError, RedisClusterException, RedisE
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 
 ANSWER_SECONDS = 10.0
-"""How long a write may take; a server that is silent for longer is taken for gone."""
+"""How long a write may take; a server that is silent for longer counts as gone."""
 
 LOST = frozenset({"LOADING", "MASTERDOWN", "NOAUTH", "READONLY"})
-"""Answers of a server that takes no writes at present; another may have its place when one connects anew."""
+"""Answers of a server that accepts no writes now; after reconnecting, another may have taken its place."""
 
 REFUSED = frozenset({"NOPERM", "WRONGTYPE"})
-"""Answers that are the same for whatever else is written to the key."""
+"""Answers that any other write to the key would get too."""
 
 REDIRECTIONS = 5
 VALUE_TOO_LARGE = "invalid bulk length"
 
 
 def pack(*words: bytes) -> bytes:
-    """Return a command as it is sent."""
+    """Return a command as sent to the server."""
     return b"*%d\r\n" % len(words) + b"".join(map(bulk, words))
 
 
@@ -37,7 +37,7 @@ def bulk(word: bytes) -> bytes:
 
 
 class PackedCommand(NamedTuple):
-    """A command in the form in which it is sent, and a key that says which node it is for."""
+    """A command as sent to the server, and a key that says which node it is for."""
 
     key: bytes
     packed: bytes
@@ -54,14 +54,14 @@ class Link(Protocol):
     """Whether a command may name keys of any slot."""
 
     async def exchange(self, commands: Sequence[PackedCommand]) -> list[Any]:
-        """Send the commands; return the answer to each, or the exception that stands for it."""
+        """Send the commands; return the answer to each, or an exception in its place."""
 
     async def ping(self) -> None:
         """Return if the server, or each node, answers; raise Disconnected if not."""
 
 
 def classify(error: Exception) -> DeliveryError:
-    """Say what an answer of the server, or its absence, means for what was sent."""
+    """Return what an error answer, or no answer, means for what was sent."""
     if isinstance(error, DeliveryError):
         return error
     if not isinstance(error, ResponseError):
@@ -70,10 +70,10 @@ def classify(error: Exception) -> DeliveryError:
 
 
 def classify_text(text: str) -> DeliveryError:
-    """Say what an error that the server gave means."""
+    """Return what an error from the server means."""
     code = text.partition(" ")[0]
     if "to run the 'eval" in text:
-        return Disconnected(text)  # to be opened as for a user who may not run scripts
+        return Disconnected(text)  # so that it is opened again for a user who may not run scripts
     if code in REFUSED:
         return Permanent(text)
     return Disconnected(text) if code in LOST else Transient(text)
@@ -101,10 +101,10 @@ async def converse(connection: Connection, packed: Sequence[bytes]) -> list[Any]
 
 @contextlib.asynccontextmanager
 async def _aborting(connection: Connection) -> AsyncIterator[None]:
-    """Connect if need be; break the connection off if anything goes wrong.
+    """Connect if necessary; abort the connection if anything goes wrong.
 
-    The library only closes it, and that waits until the server has read what is still to be sent: a frozen
-    one would hold the socket and the memory, and store the entries behind later ones when it goes on.
+    The library only closes it, which waits until the server has read everything unsent: a frozen server
+    would hold the socket and the memory, and store the entries after later ones once it resumes.
     """
     await connection.connect()  # type: ignore[no-untyped-call]
     writer = connection._writer  # noqa: SLF001 - there is no other way to it
@@ -119,7 +119,7 @@ async def _aborting(connection: Connection) -> AsyncIterator[None]:
 
 def _expect_answers(answers: Sequence[Any]) -> None:
     for answer in answers:
-        # Also "no permission" is an answer.
+        # "No permission" is an answer too.
         error = classify(answer) if isinstance(answer, Exception) else None
         if isinstance(error, Disconnected):
             raise error
@@ -134,7 +134,7 @@ class SingleServer:
         self._connection = connection
 
     async def exchange(self, commands: Sequence[PackedCommand]) -> list[Any]:
-        # redis-py would connect anew by itself, and hide that answers were lost.
+        # redis-py would reconnect by itself and hide that answers were lost.
         if not self._connection.is_connected:
             return [Disconnected("the connection is closed")] * len(commands)
         return await converse(self._connection, [command.packed for command in commands])
@@ -144,7 +144,7 @@ class SingleServer:
 
 
 class Cluster:
-    """A cluster: commands go to the nodes that hold their keys, to all of them at once."""
+    """A cluster: commands go to the nodes that hold their keys, to all nodes at once."""
 
     one_node = False
 
@@ -153,7 +153,7 @@ class Cluster:
         self._must_look = False
 
     async def look(self) -> None:
-        """Ask the nodes that are known who holds which slots."""
+        """Ask the known nodes who holds which slots."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._client.aclose()
@@ -199,8 +199,8 @@ class Cluster:
             answers[place] = await self._follow(commands[place], answer)
 
     async def _follow(self, command: PackedCommand, answer: Any) -> Any:
-        """Send a command after a key that is elsewhere by now, or will be."""
-        # Not by the library: it may say ASKING on one connection and send the command on another.
+        """Send a command on to the node to which its key has moved, or is moving."""
+        # Not through the library: it may send ASKING on one connection and the command on another.
         for _ in range(REDIRECTIONS):
             packed = [command.packed]
             if isinstance(answer, MovedError):

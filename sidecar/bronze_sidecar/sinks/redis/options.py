@@ -45,31 +45,33 @@ class Redis(TlsFiles, Backend):
     title = "Redis"
 
     host: str | None = option(
-        Host(), "Server's host name or address; or give the URL.", required=True, alternative="url"
+        Host(), "Server's host name or address; not needed with a URL.", required=True, alternative="url"
     )
     url: str | None = option(
         Url(schemes=("redis", "rediss"), credentials=True),
-        "Server as redis:// or rediss:// URL, which may hold user, password and database.",
+        "Server as a redis:// or rediss:// URL, which may include user, password and database.",
         secret=True,
     )
     stream: Template = option(
-        Destination(STREAM), "Stream key forevery event without another one.", required=True
+        Destination(STREAM), "Default stream key; the template and the routing override it.", required=True
     )
     port: int = option(Integer(1, 65_535), "Server's port.", default=6379)
     password: str | None = option(Secret(), "Password.", secret=True)
-    username: str | None = option(Text(), "User name, where the server has access control lists.")
+    username: str | None = option(Text(), "User name, if the server uses access control lists.")
     tls: bool = option(
-        Switch(), "Encrypts the connection with TLS; a rediss:// URL does so too.", default=False
+        Switch(), "Encrypt the connection with TLS; a rediss:// URL does the same.", default=False
     )
-    db: int = option(Integer(0, 2**31 - 1), "Number of the database.", default=0)
-    stream_routing: dict[str, Template] | None = option(Routing(STREAM), "Stream keys by payload case.")
+    db: int = option(Integer(0, 2**31 - 1), "Database number.", default=0)
+    stream_routing: dict[str, Template] | None = option(
+        Routing(STREAM), "Stream keys by payload case; override the template."
+    )
     stream_template: Template | None = option(
-        Destination(STREAM), "Stream key by template; beats the plain key."
+        Destination(STREAM), "Stream key template; overrides the default key."
     )
-    static_headers: dict[str, str] | None = option(Headers(field_fault), "Fields added to every entry.")
+    static_headers: dict[str, str] | None = option(Headers(field_fault), "Fields to add to every entry.")
     meta_headers_prefix: str = meta_prefix("meta.")
     maxlen: int | None = option(
-        Integer(1, 2**53), "Trims each stream to about this many entries; not at all if not given."
+        Integer(1, 2**53), "Trim each stream to about this many entries; no trimming if not given."
     )
 
     @property
@@ -78,7 +80,7 @@ class Redis(TlsFiles, Backend):
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
         """Connect to the server or cluster."""
-        # Only now: a process pays for the client libraries of the back ends that are on.
+        # Imported here: a process loads only the client libraries of back ends that are on.
         from bronze_sidecar.sinks.redis.sink import open_redis  # noqa: PLC0415
 
         return open_redis(self, route)
@@ -97,8 +99,8 @@ class Redis(TlsFiles, Backend):
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         if self.host is not None and self.url is not None:
-            yield "url", Fault("does not go with --redis-host.", "Choose one of them.")
+            yield "url", Fault("cannot be combined with --redis-host.", "Choose one of them.")
         yield from tls_faults(self, encrypted=self.is_encrypted)
         if self.username is not None and self.password is None:
-            yield "username", Fault("has no effect alone.", f"Add {flag(self, 'password')}.")
+            yield "username", Fault("has no effect on its own.", f"Add {flag(self, 'password')}.")
         yield from meta_prefix_faults(self.static_headers, self.meta_headers_prefix)

@@ -1,4 +1,4 @@
-"""Entries of Redis Streams: encoding them, adding them, and reading what became of them."""
+"""Redis Streams entries: encoding them, adding them, and reading the results."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ for entry = at, #ARGV, 3 do
 end
 return failed
 """
-"""Adds entries in order; after one that fails, no more to its key. Returns places and errors.
+"""Adds entries in order; after one fails, adds no more to its key. Returns places and errors.
 
-A plain pipeline could not stop: entries behind a failed one would be stored before it. What entries have
-in common is sent once, as a command with two holes; then come the number of a command, an envelope and an
-id for each entry. That makes it no dearer for the server than plain commands.
+A plain pipeline could not stop: entries after a failed one would be stored before it. What entries have
+in common is sent once, as a command with two holes; then each entry is the number of its command, an envelope
+and an id. So the script costs the server no more than plain commands.
 """
 SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 NO_ENTRIES = (b"0", b"0", b"0")
@@ -64,12 +64,12 @@ HOLES = bulk(b"") + ID_FIELD + bulk(b"")
 BY_SHA = bulk(b"EVALSHA") + bulk(SHA)
 BY_TEXT = bulk(b"EVAL") + bulk(SCRIPT)
 
-# A server does nothing else while it runs a script; so many entries take it about a tenth of a second.
+# A server does nothing else while it runs a script; this many entries take about a tenth of a second.
 LIMITS = Limits(records=10_000, bytes=16 * 1024 * 1024)
 
 # Lua passes at most 8,000 words to a function.
 META_LIMIT = 3_000
-# An event's own meta is not worth more; that of a producer's session is used again and again.
+# The meta of a producer's session is used again and again; an event's own is not worth more space.
 REMEMBERED_METAS = 1_000
 
 
@@ -83,7 +83,7 @@ async def open_redis(options: Redis, route: Route) -> AsyncIterator[RedisSink]:
 
 
 class Words:
-    """Words of a command as they are sent."""
+    """Words of a command as sent to the server."""
 
     __slots__ = ("count", "packed")
 
@@ -119,7 +119,7 @@ class Encoder:
         self._metas: dict[tuple[tuple[str, str], ...], Words] = {}
 
     def faults(self, batch: Sequence[Record]) -> dict[int, DeliveryError]:
-        """Return why records can never be stored, by their places."""
+        """Return why records can never be stored, by place."""
         limit = self._value_limit
         places = [
             place
@@ -131,17 +131,15 @@ class Encoder:
     def _fault(self, event: Event) -> Permanent:
         size = len(event.envelope)
         if size > self._value_limit:
-            return Permanent(
-                f"the event has {size} bytes, more than the {self._value_limit} that the server allows"
-            )
-        return Permanent(f"the event has {len(event.meta)} meta entries, more than {META_LIMIT}")
+            return Permanent(f"the event has {size} bytes; the server allows {self._value_limit}")
+        return Permanent(f"the event has {len(event.meta)} meta entries; {META_LIMIT} are allowed")
 
     def script_call(self, records: Iterable[Record], by: bytes) -> bytes:
-        """Return one call of the script for all records."""
+        """Return a single script call for all records."""
         entries: list[bytes] = []
         numbers: dict[tuple[EntryParts, Words], bytes] = {}
         with_meta = bool(self._meta_prefix)
-        # By identity: levels of a message, and messages alike, share one meta.
+        # By identity: levels of a message, and similar messages, share one meta.
         metas: dict[int, Words] = {}
         for record in records:
             address, event = record.address, record.event
@@ -198,16 +196,16 @@ class Encoder:
 
 
 def _length(start: EntryParts, meta: Words) -> int:
-    """Return the number of words from the key on."""
+    """Return the number of words, counted from the key."""
     return start.before.count + 3 + start.after.count + meta.count
 
 
 class RedisSink:
     """A connected server or cluster.
 
-    Where the user may run scripts, one call stores all entries of a write (of a stream, in a cluster).
-    Otherwise entries are added by plain commands, and the next to a stream is sent when the one before it
-    is confirmed: order is the same, but a stream takes one entry per round trip.
+    If the user may run scripts, one call stores all entries of a write (in a cluster, of a stream).
+    Otherwise entries are added by plain commands, and each entry of a stream is sent after the previous
+    one is confirmed: order is the same, but a stream takes one entry per round trip.
     """
 
     limits = LIMITS
@@ -245,7 +243,7 @@ class RedisSink:
         for group, answer in zip(groups, answers, strict=True):
             keys = _by_key(batch, group) if isinstance(answer, NoPermissionError) else []
             if len(keys) > 1:
-                # One key that the user may not write to stopped the whole call.
+                # A single key that the user may not write to stopped the whole call.
                 for key, its_answer in zip(keys, await self._call(batch, keys, BY_SHA), strict=True):
                     _note(batch, key, its_answer, errors)
             else:
@@ -290,7 +288,7 @@ def _by_key(batch: Sequence[Record], places: list[int]) -> list[list[int]]:
 
 
 def _note(batch: Sequence[Record], group: list[int], answer: Any, errors: dict[int, DeliveryError]) -> None:
-    """Note what the answer to a group's command means for its records."""
+    """Record what the answer to a group's command means for its records."""
     if isinstance(answer, Exception):
         if VALUE_TOO_LARGE in str(answer):
             _note_too_large(batch, group, errors)
@@ -308,14 +306,14 @@ def _note(batch: Sequence[Record], group: list[int], answer: Any, errors: dict[i
         if index in failed:
             error = _naming(batch[place], classify_text(failed[index].decode().lstrip("-")))
             errors[place] = error
-            # What the server refuses for good it refuses because of the key.
-            rest[key] = error if isinstance(error, Permanent) else NotTried("an entry before it failed")
+            # A permanent refusal is always about the key.
+            rest[key] = error if isinstance(error, Permanent) else NotTried("an earlier entry failed")
         elif key in rest:
             errors[place] = rest[key]
 
 
 def _note_too_large(batch: Sequence[Record], group: list[int], errors: dict[int, DeliveryError]) -> None:
-    """The server names no culprit; but if any value is too large for it, then the largest is."""
+    """Blame the largest value: the server does not say which one is too large, but the largest must be."""
     largest = max(group, key=lambda place: len(batch[place].event.envelope))
     for place in group:
         errors[place] = NotTried("another event was too large for the server")
@@ -324,14 +322,14 @@ def _note_too_large(batch: Sequence[Record], group: list[int], errors: dict[int,
 
 
 def _naming(record: Record, error: DeliveryError) -> DeliveryError:
-    """Add the stream to an error that has to do with it."""
+    """Add the stream to an error that concerns it."""
     if isinstance(error, Permanent):
         return Permanent(f"stream '{record.address.destination}': {error}")
     return error
 
 
 def _raise_if_none_is_permanent(errors: Iterable[DeliveryError]) -> None:
-    """Raise the error that stands for all of them, if none was stored and all may be later."""
+    """Raise one error for all of them, if nothing was stored and everything may be later."""
     kinds = {type(error): error for error in errors}
     if Permanent not in kinds:
         raise kinds.get(Disconnected) or next(iter(kinds.values()))

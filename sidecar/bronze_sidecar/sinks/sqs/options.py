@@ -24,7 +24,7 @@ from bronze_sidecar.sinks.base import Sink, batch_size
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
 
-# Quotas related to messages: a queue's name, a group id, and the attributes of one message.
+# SQS quotas: a queue's name, a group id, and the attributes of one message.
 QUEUE_NAME_LIMIT = 80
 GROUP_LIMIT = 128
 ATTRIBUTE_LIMIT = 10
@@ -43,14 +43,14 @@ def queue_url_fault(url: str) -> str | None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         return "it is not a valid URL"
-    # `urlsplit` itself lets spaces and control characters pass, and leaves some of them out.
+    # `urlsplit` accepts spaces and control characters, and drops some of them.
     if not re.fullmatch(r"https?://[!-~]+", url) or not host or set("@?#") & set(url):
         return "it is not a queue URL such as https://sqs.eu-central-1.amazonaws.com/123456789012/name"
     name = queue_name(url)
     if not re.fullmatch(r"(/[\w.~-]+)+/", parts.path.removesuffix(name), re.ASCII):
         return "its path has no account before the queue's name"
     if not re.fullmatch(rf"[A-Za-z0-9_-]+({re.escape(FIFO)})?", name):
-        return "its last part is not a queue name of letters, digits, '-' and '_' (and '.fifo' at its end)"
+        return "its last part is not a queue name of letters, digits, '-' and '_' (and '.fifo' at the end)"
     return (
         f"the queue's name has more than {QUEUE_NAME_LIMIT} characters"
         if len(name) > QUEUE_NAME_LIMIT
@@ -67,7 +67,7 @@ def group_fault(group: str) -> str | None:
 
 def attribute_fault(name: str) -> str | None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", name) or len(name) > 256:
-        what = "no name of up to 256 letters, digits, '_', '-' and single dots"
+        what = "not a name of up to 256 letters, digits, '_', '-' and single dots"
         return f"attribute '{shorten(name)}' is {what}"
     if name.lower().startswith(("aws.", "amazon.")):
         return f"attribute '{shorten(name)}' is reserved: such names belong to AWS"
@@ -79,7 +79,7 @@ QUEUE_URL = Target(
     limit=QUEUE_NAME_LIMIT,
     text_fault=queue_url_fault,
     escape_character="_",
-    harmless=frozenset(),  # a queue's name has no other character that could separate two values than '-'
+    harmless=frozenset(),  # '-' is the only character in a queue's name that can separate two values
     name_of=queue_name,
 )
 GROUP = Target(noun="SQS message group", limit=GROUP_LIMIT, text_fault=group_fault)
@@ -94,29 +94,32 @@ class Sqs(AwsBackend):
     title = "SQS"
 
     queue_url: Template = option(
-        Destination(QUEUE_URL), "Queue forevery event without another one.", required=True
+        Destination(QUEUE_URL), "Default queue URL; the routing overrides it.", required=True
     )
-    queue_routing: dict[str, Template] | None = option(Routing(QUEUE_URL), "Queue URLs by payload case.")
+    queue_routing: dict[str, Template] | None = option(
+        Routing(QUEUE_URL), "Queue URLs by payload case; override the default."
+    )
     static_attributes: dict[str, str] | None = option(
-        Headers(attribute_fault), "Attributes added to every message; all kinds together at most 10."
+        Headers(attribute_fault),
+        "Attributes to add to every message. A message has at most 10 attributes of all kinds.",
     )
     message_attributes: dict[str, Template] | None = option(
         TemplatedHeaders(attribute_fault, FREE_TEXT),
-        "Attributes by template; left out where they render empty.",
+        "Attributes with templates as values; left out if they render empty.",
     )
     message_group_template: Template | None = option(
         Destination(GROUP),
-        f"Message group on FIFO queues, within which order is kept; `{DEFAULT_KEY}` if not given.",
+        f"Message group on FIFO queues; order is kept within a group. `{DEFAULT_KEY}` if not given.",
     )
     strict_order: bool = option(
         Switch(),
-        "Puts one message of each group into a call to a FIFO queue. Without it calls are fuller where groups"
-        " are few, but a call that is stored in part can change the order within a group.",
+        "Send at most one message of each group per call to a FIFO queue. Without it, calls are fuller when"
+        " there are few groups, but a partly stored call can change the order within a group.",
         default=True,
     )
     max_call_bytes: int = option(
         Integer(1024, 10_485_760),
-        "Most bytes of a message, and of all messages in one call.",
+        "Maximum bytes of one message, and of all messages in one call.",
         default=1_048_576,
     )
     max_batch_size: int = batch_size(1000)
@@ -126,8 +129,8 @@ class Sqs(AwsBackend):
         return [self.queue_url, *(self.queue_routing or {}).values()]
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
-        """Make a client, and see that the queues are there."""
-        # Only now: a process pays for the client libraries of the back ends that are on.
+        """Make a client, and check that the queues exist."""
+        # Imported here: a process loads only the client libraries of back ends that are on.
         from bronze_sidecar.sinks.sqs.sink import open_sqs  # noqa: PLC0415
 
         return open_sqs(self, route)
@@ -151,15 +154,15 @@ class Sqs(AwsBackend):
         for name in static.keys() & templated.keys():
             yield (
                 "message_attributes",
-                Fault(f"'{name}' is given twice.", "--sqs-static-attributes has it already."),
+                Fault(f"'{name}' is given twice.", "--sqs-static-attributes already has it."),
             )
         count = len(OWN_ATTRIBUTES) + len(static) + len(templated)
         if count > ATTRIBUTE_LIMIT:
             yield (
                 option_to_name,
                 Fault(
-                    f"a message would have {count} attributes; SQS allows {ATTRIBUTE_LIMIT}, and"
-                    f" {' and '.join(OWN_ATTRIBUTES)} are among them.",
+                    f"a message would have {count} attributes; SQS allows {ATTRIBUTE_LIMIT}, including"
+                    f" {' and '.join(OWN_ATTRIBUTES)}.",
                     f"Remove {count - ATTRIBUTE_LIMIT}.",
                 ),
             )

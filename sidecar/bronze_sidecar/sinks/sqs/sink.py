@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
     from bronze_sidecar.sinks.sqs.options import Sqs
 
-# API_SendMessageBatch: the most messages of one call.
+# API_SendMessageBatch: the most messages in one call.
 CALL_MESSAGES = 10
 CALLS_IN_FLIGHT = 16
 WRITE_BYTES = 16 * 1024 * 1024
-# API_SendMessage: how long a FIFO queue drops a message that comes twice.
+# API_SendMessage: how long a FIFO queue drops repeated messages.
 DEDUPLICATION_SECONDS = 300.0
 STRING = "String"
 # API_SendMessage: all characters of a message must be among these.
@@ -34,7 +34,7 @@ REPLACEMENT = "\ufffd"
 
 @asynccontextmanager
 async def open_sqs(options: Sqs, route: Route) -> AsyncIterator[SqsSink]:
-    """Make a client, and see that it gets at the queues that are known by name."""
+    """Make a client, and check that it can reach the queues whose names are fixed."""
     async with open_service(options, "SendMessageBatch", CALLS_IN_FLIGHT) as service:
         queues = plain_destinations(route, "--sqs-queue-url", "--sqs-queue-routing")
         questions = [
@@ -61,7 +61,7 @@ class MessageParts:
 
 
 class EncodedMessage(NamedTuple):
-    """A message without the start that its call gives it."""
+    """A message without the id that its call puts first."""
 
     text: bytes
     size: int
@@ -70,8 +70,8 @@ class EncodedMessage(NamedTuple):
 class SqsSink:
     """Queues of one account and region.
 
-    A call may store some of its messages and not others, so to a FIFO queue it carries one message of each
-    group, unless strict order is not asked for. A standard queue has no order.
+    A call may store only some of its messages, so a call to a FIFO queue carries one message of each group,
+    unless strict order is off. A standard queue has no order.
     """
 
     def __init__(self, service: AwsService, options: Sqs, route: Route, question: Question) -> None:
@@ -92,7 +92,9 @@ class SqsSink:
         sizes = [message.size for message in messages]
         most = self._call_limits.bytes
         errors: dict[int, DeliveryError] = {
-            place: Permanent(f"the message has {size} bytes, more than the {most} of --sqs-max-call-bytes")
+            place: Permanent(
+                f"the message has {size} bytes, more than the {most} allowed by --sqs-max-call-bytes"
+            )
             for place, size in enumerate(sizes)
             if size > most
         }
@@ -128,13 +130,13 @@ class SqsSink:
 
 
 def _orders(batch: Sequence[Record]) -> list[tuple[str, Any]]:
-    """Return what order is kept by; each message is on its own in a standard queue."""
+    """Return the order of each message; in a standard queue, each message has its own."""
     starts: list[MessageParts] = [record.address.prepared for record in batch]
     return [start.order if start.group else (start.order[0], place) for place, start in enumerate(starts)]
 
 
 def attributes(headers: Iterable[tuple[str, str]]) -> tuple[bytes, int]:
-    """Encode attributes, without the braces around them; return how many bytes count, too."""
+    """Encode attributes, without the braces around them; also return how many bytes SQS counts."""
     kept = [(name, FORBIDDEN.sub(REPLACEMENT, value)) for name, value in headers if value]
     encoded = [
         f'{json.dumps(name)}:{{"DataType":"{STRING}","StringValue":{json.dumps(value)}}}'
@@ -145,7 +147,7 @@ def attributes(headers: Iterable[tuple[str, str]]) -> tuple[bytes, int]:
 
 
 def _meaning(entry: Mapping[str, Any]) -> DeliveryError:
-    """Say what became of a message that was not stored."""
+    """Return why a message was not stored."""
     code = str(entry.get("Code", ""))
     text = f"{code}: {entry.get('Message', '')}"
     for_good = entry.get("SenderFault") and "Thrott" not in code
