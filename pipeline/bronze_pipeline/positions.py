@@ -1,9 +1,9 @@
-"""Finds out of a bronze table's ids which positions of each stream are there, missing, or there twice.
+"""Finds which positions of each stream are present, missing or duplicated, from a bronze table's ids.
 
-No Spark: files are read one after the other, their id columns alone. A stream's positions are bits, so a
-hundred million need some 25 megabytes. A first pass notes the positions; a second looks at the events at
-each of them. Positions that are in more than one file, of messages that a micro-batch cut in two and of
-real duplicates, are judged at its end.
+No Spark: files are read one after another, only their id columns. A stream's positions are bits, so a
+hundred million need some 25 megabytes. A first pass records the positions; a second looks at the events at
+each of them. Positions in more than one file, from messages split between micro-batches and from real
+duplicates, are judged at the end of the second.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Report:
 
     streams: list[StreamReport]
     without_id: int
-    """Events that have no id, or one that names no stream and position."""
+    """Events without an id, or whose id names no stream and position."""
 
     @property
     def is_complete(self) -> bool:
@@ -66,7 +66,7 @@ class Report:
 
 @dataclass
 class Seen:
-    """What is known of a stream while the files are read."""
+    """What is known about a stream while the files are read."""
 
     events: int = 0
     positions: Bits = field(default_factory=lambda: np.zeros(0, np.uint8))
@@ -76,7 +76,7 @@ class Seen:
     cut: list[int] = field(default_factory=list)
 
     def add(self, positions: Numbers) -> None:
-        """Note the positions of a file."""
+        """Record the positions of a file."""
         self.events += len(positions)
         own = np.unique(positions)
         self.positions, self.shared = _grown(self.positions, own[-1]), _grown(self.shared, own[-1])
@@ -84,13 +84,13 @@ class Seen:
         _set(self.positions, own)
 
     def judge(self, positions: Numbers, levels: Numbers) -> None:
-        """Count duplicates, and messages with holes, of all the events at some positions."""
+        """Count duplicates and messages with gaps, given all events at some positions."""
         if not len(positions):
             return
         ids, counts = np.unique(np.stack([positions, levels]), axis=1, return_counts=True)
         messages, starts, sizes = np.unique(ids[0], return_index=True, return_counts=True)
         self.duplicates += int(counts.sum() - len(counts))
-        # Levels are in order: without a hole the last one's number says how many there are.
+        # Levels are in order: without a gap, the last one's number says how many there are.
         ends = ids[1][starts + sizes - 1]
         self.cut += messages[np.where(ends == NO_LEVEL, 1, ends + 1) != sizes].tolist()
 
@@ -105,7 +105,7 @@ class Seen:
 
 
 def examine(files: Files, stream: str | None = None, expected: int | None = None) -> Report:
-    """Look through a table, or at one stream of it; `expected` is how many messages that one should have."""
+    """Examine a table, or one stream of it; `expected` is how many messages that stream should have."""
     streams: dict[str, Seen] = {} if stream is None else {stream: Seen()}
     without_id = 0
     for table in files(COLUMNS[:2]):
@@ -135,7 +135,7 @@ def _by_stream(table: pa.Table, only: str | None) -> Iterator[tuple[str, pa.Tabl
 
 def _grown(bits: Bits, top: int) -> Bits:
     size = top // 8 + 1
-    # Twice as large each time, so that growing costs little.
+    # Double the size each time, so that growing is cheap.
     return bits if size <= len(bits) else np.pad(bits, (0, max(size, 2 * len(bits)) - len(bits)))
 
 
