@@ -50,6 +50,9 @@ class BufferUnderTest(Protocol):
     def take(self, events: int = MUCH, size: int = MUCH, *, cut: bool = True) -> Taken | None:
         """Give away a batch."""
 
+    def take_group(self, group: int | None = None) -> int | None:
+        """Give away a batch, of this group if one is given, and say which group it is of."""
+
     def take_all(self) -> list[Taken]:
         """Give away everything."""
 
@@ -125,6 +128,10 @@ class PythonBuffer(_Taking):
         batch = self._buffer.take(events, size, cut=cut)
         return None if batch is None else ((batch.first_position, batch.is_json, batch.events), batch.size)
 
+    def take_group(self, group: int | None = None) -> int | None:
+        batch = self._buffer.take(MUCH, MUCH, cut=True, group=group)
+        return None if batch is None else batch.group
+
     def state(self) -> State:
         buffer, drops = self._buffer, self._buffer.drops
         return State(
@@ -185,6 +192,10 @@ class NodeBuffer(_Taking):
             return None
         items = [base64.b64decode(item) for item in batch["items"]]
         return (batch["firstPosition"], batch["isJson"], items), batch["size"]
+
+    def take_group(self, group: int | None = None) -> int | None:
+        batch = self._ask("bufferTake", MUCH, MUCH, True, *([] if group is None else [group]))
+        return None if batch is None else int(batch["group"])
 
     def state(self) -> State:
         return State(**{snake(name): value for name, value in self._ask("bufferState").items()})

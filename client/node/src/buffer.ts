@@ -13,6 +13,8 @@ export class Batch {
   constructor(
     public firstPosition: number,
     public isJson: boolean,
+    /** Batches that would be one if their events were of one kind, without a gap, have the same number. */
+    public group: number,
   ) {}
 
   push(item: Item): void {
@@ -23,7 +25,7 @@ export class Batch {
 
   /** Splits the first items off into a batch of their own. */
   cut(items: number): Batch {
-    const part = new Batch(this.firstPosition, this.isJson);
+    const part = new Batch(this.firstPosition, this.isJson, this.group);
     for (const item of this.items.splice(0, items)) part.push(item);
     this.firstPosition += part.count;
     this.count -= part.count;
@@ -73,7 +75,7 @@ export class Drops {
 
 /** Is notified of a buffer's changes. */
 export interface BufferOwner {
-  /** There is work: a batch is full, a new batch got its first event, or events were dropped. */
+  /** There is work: a batch or a group is full, a new batch got its first event, or events were dropped. */
   wake(): void;
   /** There may be room for those who wait. */
   onRoom(): void;
@@ -97,8 +99,11 @@ export class EventBuffer {
   readonly drops = new Drops();
 
   private readonly full = new Queue<Batch>();
-  private open = new Batch(0, false);
+  private open = new Batch(0, false, 0);
   private isDue = false;
+  // Of the group that is being filled, without the batch that is being filled.
+  private groupEvents = 0;
+  private groupBytes = 0;
   private skipped = 0;
   private largestEvent: number;
 
@@ -125,7 +130,7 @@ export class EventBuffer {
       return false;
     }
     if (this.open.isJson !== item.isJson) {
-      this.closeBatch();
+      this.interrupt();
       this.open.isJson = item.isJson;
     }
     this.open.push(item);
@@ -134,6 +139,7 @@ export class EventBuffer {
     this.bytes += item.size;
     if (this.open.count >= this.settings.batchEvents || this.open.size >= this.settings.batchBytes) {
       this.closeBatch();
+      this.closeGroup();
       this.owner.wake();
     } else if (!this.isTimed) {
       this.isTimed = true;
@@ -144,7 +150,7 @@ export class EventBuffer {
 
   /** Uses up positions without events. */
   skip(count: number): void {
-    this.closeBatch();
+    this.interrupt();
     this.skipped += count;
     this.position += count;
     this.open.firstPosition = this.position;
@@ -156,13 +162,14 @@ export class EventBuffer {
   }
 
   /**
-   * Hands out the oldest batch that is full or due, if it is within the limits. If it is not and `mayCut` is set,
-   * hands out the part that is. An event larger than the largest limit so far is dropped.
+   * Hands out the oldest batch that is full or due, if it is within the limits, and of the group if one is given. If
+   * it is not within the limits and `mayCut` is set, hands out the part that is. An event larger than the largest
+   * limit so far is dropped.
    */
-  take(events: number, size: number, mayCut: boolean): Batch | undefined {
+  take(events: number, size: number, mayCut: boolean, group?: number): Batch | undefined {
     for (;;) {
       const batch = this.oldest();
-      if (!batch) return undefined;
+      if (!batch || (group !== undefined && batch.group !== group)) return undefined;
       if (batch.count <= events && batch.size <= size) return this.full.shift();
       if (!mayCut || events < 1 || size < 1) return undefined;
       const whole = batch.countWithin(events, size);
@@ -247,13 +254,33 @@ export class EventBuffer {
   private closeBatch(): void {
     if (this.open.count) {
       this.full.push(this.open);
-      this.open = new Batch(this.position, this.open.isJson);
+      this.open = new Batch(this.position, this.open.isJson, this.open.group);
       this.isDue = false;
     }
   }
 
+  private closeGroup(): void {
+    this.open.group += 1;
+    this.groupEvents = 0;
+    this.groupBytes = 0;
+  }
+
+  /** Begins another batch, because of a gap or of events of the other kind: the group goes on. */
+  private interrupt(): void {
+    this.groupEvents += this.open.count;
+    this.groupBytes += this.open.size;
+    this.closeBatch();
+    if (this.groupEvents >= this.settings.batchEvents || this.groupBytes >= this.settings.batchBytes) {
+      this.closeGroup();
+      this.owner.wake();
+    }
+  }
+
   private oldest(): Batch | undefined {
-    if (!this.full.length && this.isDue) this.closeBatch();
+    if (!this.full.length && this.isDue) {
+      this.closeBatch();
+      this.closeGroup();
+    }
     return this.full.first;
   }
 

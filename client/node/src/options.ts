@@ -25,7 +25,10 @@ export interface Options {
   readonly batchBytes?: number | undefined;
   /** or when its first event has waited this long. */
   readonly batchDelayMs?: number | undefined;
-  /** Maximum number of batches that are sent and not acknowledged. */
+  /**
+   * Maximum number of batches that are sent and not acknowledged. A batch has events of one kind; small ones in a
+   * row, of alternating kinds, count as one.
+   */
   readonly maxBatchesInFlight?: number | undefined;
 
   /** Maximum number of events, sent or not, that are kept until they are acknowledged. */

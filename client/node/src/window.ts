@@ -13,6 +13,7 @@ export interface Credits {
 interface Numbered {
   readonly sequence: number;
   readonly firstPosition: number;
+  readonly group: number;
   readonly events: number;
   readonly size: number;
   readonly request: Buffer;
@@ -27,6 +28,7 @@ export class Window {
 
   // State of this connection: how many of the kept batches, from the first on, are in flight.
   private sent = 0;
+  private sentGroups = 0;
   private sentEvents = 0;
   private sentBytes = 0;
   private credits: Credits = { events: 0, bytes: 0 };
@@ -54,7 +56,7 @@ export class Window {
 
   /** Starts a connection: nothing is in flight on it. */
   open(acknowledgedSequence: number, credits: Credits): void {
-    this.sent = this.sentEvents = this.sentBytes = 0;
+    this.sent = this.sentGroups = this.sentEvents = this.sentBytes = 0;
     this.mostBytes = 0;
     this.acknowledge(acknowledgedSequence);
     if (!this.kept.length) this.nextSequence = Math.max(this.nextSequence, acknowledgedSequence + 1);
@@ -79,6 +81,7 @@ export class Window {
       size += batch.size;
       if (this.sent) {
         this.sent -= 1;
+        if (!this.sent || this.kept.first?.group !== batch.group) this.sentGroups -= 1;
         this.sentEvents -= batch.events;
         this.sentBytes -= batch.size;
       }
@@ -89,25 +92,36 @@ export class Window {
 
   /** Returns the next request to send, or undefined if there is none or it has to wait. */
   next(): Buffer | undefined {
-    if (this.sent >= this.maxBatches) return undefined;
     const batch = this.sent < this.kept.length ? this.kept.at(this.sent) : this.number();
     if (!batch || !this.maySend(batch)) return undefined;
+    if (batch.group !== this.lastGroup) this.sentGroups += 1;
     this.sent += 1;
     this.sentEvents += batch.events;
     this.sentBytes += batch.size;
     return batch.request;
   }
 
+  /** Group of the newest batch in flight. */
+  private get lastGroup(): number | undefined {
+    return this.sent ? this.kept.at(this.sent - 1)?.group : undefined;
+  }
+
+  /** Whether as many batches are in flight as may be. A group of small ones counts as one. */
+  private get isFull(): boolean {
+    return this.sentGroups >= this.maxBatches;
+  }
+
   private number(): Numbered | undefined {
     const events = this.credits.events - this.sentEvents;
     const bytes = this.credits.bytes - this.sentBytes;
-    const batch = this.buffer.take(events, bytes, !this.sent);
+    const batch = this.buffer.take(events, bytes, !this.sent, this.isFull ? this.lastGroup : undefined);
     if (!batch) return undefined;
     const sequence = this.nextSequence;
     this.nextSequence += 1;
     const numbered: Numbered = {
       sequence,
       firstPosition: batch.firstPosition,
+      group: batch.group,
       events: batch.count,
       size: batch.size,
       request: encodeBatch(sequence, batch),
@@ -120,6 +134,7 @@ export class Window {
     // A batch that was sent before cannot be cut, whatever the credits are now. It may be sent on its own; the
     // sidecar decides.
     if (!this.sent) return this.credits.events > 0 && this.credits.bytes > 0;
+    if (this.isFull && batch.group !== this.lastGroup) return false;
     return (
       this.sentEvents + batch.events <= this.credits.events &&
       this.sentBytes + batch.size <= this.credits.bytes

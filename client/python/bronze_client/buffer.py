@@ -16,6 +16,8 @@ class PendingBatch:
 
     first_position: int
     is_json: bool
+    group: int
+    """Batches that would be one if their events were of one kind, without a gap, have the same number."""
     events: list[bytes] = field(default_factory=list)
     size: int = 0
 
@@ -49,7 +51,8 @@ class Buffer:
 
     Producers call `add` and `skip`, and hold the lock if there are several threads. All other methods
     take it themselves and belong to one thread. `wake` is called within `add` when there is something to
-    do for that thread: a batch is full, the first event of one has come, or events were dropped.
+    do for that thread: a batch or a group of them is full, the first event of one has come, or events were
+    dropped.
     `on_room` is called, with the lock held, when waiting for room may have come to an end.
     """
 
@@ -84,8 +87,11 @@ class Buffer:
 
         self._skipped = 0
         self._full: deque[PendingBatch] = deque()
-        self._open = PendingBatch(0, is_json=False)
+        self._open = PendingBatch(0, is_json=False, group=0)
         self._is_due = False
+        # Of the group that is being filled: without the batch that is being filled.
+        self._group_events = 0
+        self._group_bytes = 0
 
     def add(self, event: bytes, is_json: bool) -> bool:
         """Take an event under the next position, or drop it and return False.
@@ -105,7 +111,7 @@ class Buffer:
             return False
         batch = self._open
         if batch.is_json is not is_json:
-            self._close_batch()
+            self._interrupt()
             batch = self._open
             batch.is_json = is_json
         events = batch.events
@@ -116,6 +122,7 @@ class Buffer:
         self.bytes += size
         if len(events) >= self._batch_events or batch.size >= self._batch_bytes:
             self._close_batch()
+            self._close_group()
             self._wake()
         elif not self.is_timed:
             self.is_timed = True
@@ -124,7 +131,7 @@ class Buffer:
 
     def skip(self) -> None:
         """Use up a position without an event."""
-        self._close_batch()
+        self._interrupt()
         self._skipped += 1
         self.position += 1
         self._open.first_position = self.position
@@ -133,14 +140,16 @@ class Buffer:
         """Whether there is no room for so many bytes, but may be later."""
         return self._lacks_room(size) and size <= self._largest_event and not self.refusal
 
-    def take(self, events: int, size: int, *, cut: bool) -> PendingBatch | None:
-        """Give away the oldest batch that is full or due, if it is within the limits.
+    def take(self, events: int, size: int, *, cut: bool, group: int | None = None) -> PendingBatch | None:
+        """Give away the oldest batch that is full or due, if it is within the limits, and of the given group.
 
-        If it is not, with `cut`, give away the part of it that is. An event that is larger than any
-        limit so far is dropped.
+        If it is not within the limits, with `cut`, give away the part of it that is. An event that is larger
+        than any limit so far is dropped.
         """
         with self._lock:
             while (batch := self._oldest()) is not None:
+                if group is not None and batch.group != group:
+                    return None
                 if len(batch.events) <= events and batch.size <= size:
                     self._full.popleft()
                     return batch
@@ -205,17 +214,31 @@ class Buffer:
     def _close_batch(self) -> None:
         if self._open.events:
             self._full.append(self._open)
-            self._open = PendingBatch(self.position, is_json=self._open.is_json)
+            self._open = PendingBatch(self.position, self._open.is_json, self._open.group)
             self._is_due = False
+
+    def _close_group(self) -> None:
+        self._open.group += 1
+        self._group_events = self._group_bytes = 0
+
+    def _interrupt(self) -> None:
+        """Begin another batch, because of a gap or of events of the other kind: the group goes on."""
+        self._group_events += len(self._open.events)
+        self._group_bytes += self._open.size
+        self._close_batch()
+        if self._group_events >= self._batch_events or self._group_bytes >= self._batch_bytes:
+            self._close_group()
+            self._wake()
 
     def _oldest(self) -> PendingBatch | None:
         if not self._full and self._is_due:
             self._close_batch()
+            self._close_group()
         return self._full[0] if self._full else None
 
     def _cut(self, batch: PendingBatch, count: int) -> PendingBatch:
         """Take the first events off the oldest batch."""
-        part = PendingBatch(batch.first_position, batch.is_json, batch.events[:count])
+        part = PendingBatch(batch.first_position, batch.is_json, batch.group, batch.events[:count])
         part.size = sum(map(len, part.events)) + count * batch.is_json
         batch.first_position += count
         batch.size -= part.size

@@ -51,7 +51,8 @@ class Options:
     batch_delay: float = 0.005
     """or when its first event has waited this many seconds."""
     max_batches_in_flight: int = 16
-    """Maximum number of batches that are sent and not acknowledged."""
+    """Maximum number of batches that are sent and not acknowledged. A batch has events of one kind; small
+    ones in a row, of alternating kinds, count as one."""
 
     buffer_events: int = 100_000
     """Maximum number of events, sent or not, that are kept until they are acknowledged."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from bronze_client import forks
 from bronze_client.encoding import Event, encode
 from bronze_client.errors import PublishError
 from bronze_client.options import Options, taking
@@ -28,6 +29,7 @@ class Publisher:
 
     def __init__(self, options: Options) -> None:
         self._stream_id = options.stream_id or ""
+        self._made_in = forks.generation
         self._waits = options.on_full == "wait"
         self._session = Session(options)
         self._buffer = self._session.buffer
@@ -41,6 +43,8 @@ class Publisher:
 
         Raise TypeError for anything else, ValueError for an event that could never be sent.
         """
+        if self._made_in != forks.generation:
+            forks.refuse(self._made_in)
         try:
             encoded, is_json = encode(event)
         except (TypeError, ValueError, RecursionError):
@@ -52,6 +56,7 @@ class Publisher:
         """Do as `publish`, but with `on_full="wait"` wait for room for up to `max_wait` first."""
         if not self._waits:
             return self.publish(event)
+        forks.refuse(self._made_in)
         try:
             encoded, is_json = encode(event)
         except (TypeError, ValueError, RecursionError):
@@ -67,6 +72,7 @@ class Publisher:
         Raise PublishError unless every event since the last flush was published, or filtered, by every
         back end: that is, if some are not acknowledged, were dropped, or failed.
         """
+        forks.refuse(self._made_in)
         await self._session.flush(timeout)
 
     async def close(self) -> None:
@@ -74,6 +80,7 @@ class Publisher:
 
         Later events are dropped, and closing again does nothing.
         """
+        forks.refuse(self._made_in)
         await self._session.close()
 
     @property
@@ -141,7 +148,7 @@ async def connect(options: Options) -> AsyncIterator[Publisher]:
     except BaseException:
         try:
             await publisher.close()
-        except PublishError as error:
+        except (PublishError, RuntimeError) as error:
             log.warning("%s", error)
         raise
     await publisher.close()

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bronze_client import background
+from bronze_client import background, forks
 from bronze_client.encoding import Event, encode
 from bronze_client.errors import PublishError
 from bronze_client.options import Options, taking
@@ -25,11 +25,13 @@ class SyncPublisher:
     given in the order in which calls get hold of the buffer.
 
     A publisher does not survive `fork`: the child has no such thread, and gRPC must not be used on both
-    sides of a fork. Connect in the child, or start children by `spawn` or before connecting.
+    sides of a fork. In the child its methods raise RuntimeError. Connect in the child, or start children by
+    `spawn` or before connecting.
     """
 
     def __init__(self, options: Options) -> None:
         self._stream_id = options.stream_id or ""
+        self._made_in = forks.generation
         self._waits = options.on_full == "wait"
         self._max_wait = min(options.max_wait, threading.TIMEOUT_MAX)
         self._shared = threading.Condition(threading.Lock())
@@ -47,6 +49,8 @@ class SyncPublisher:
 
         Raise TypeError for anything else, ValueError for an event that could never be sent.
         """
+        if self._made_in != forks.generation:
+            forks.refuse(self._made_in)
         try:
             encoded, is_json = encode(event)
         except (TypeError, ValueError, RecursionError):
@@ -65,6 +69,7 @@ class SyncPublisher:
         Raise PublishError unless every event since the last flush was published, or filtered, by every
         back end: that is, if some are not acknowledged, were dropped, or failed.
         """
+        forks.refuse(self._made_in)
         with self._closing:
             if self._is_closed:
                 return
@@ -76,6 +81,7 @@ class SyncPublisher:
 
         Later events are dropped, and closing again does nothing.
         """
+        forks.refuse(self._made_in)
         with self._closing:
             if self._is_closed:
                 return
@@ -134,7 +140,7 @@ def connect_sync(options: Options) -> Iterator[SyncPublisher]:
     except BaseException:
         try:
             publisher.close()
-        except PublishError as error:
+        except (PublishError, RuntimeError) as error:
             log.warning("%s", error)
         raise
     publisher.close()

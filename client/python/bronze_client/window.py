@@ -15,6 +15,7 @@ class Numbered:
 
     sequence: int
     first_position: int
+    group: int
     events: int
     size: int
     request: bytes
@@ -32,6 +33,7 @@ class Window:
 
         # Of this connection: the first so many of the batches are on their way.
         self._sent = 0
+        self._sent_groups = 0
         self._sent_events = 0
         self._sent_bytes = 0
         self._credits = Credits()
@@ -49,7 +51,7 @@ class Window:
 
     def open(self, acknowledged_sequence: int, credits_: Credits) -> None:
         """Begin a connection: nothing is on its way on it."""
-        self._sent = self._sent_events = self._sent_bytes = 0
+        self._sent = self._sent_groups = self._sent_events = self._sent_bytes = 0
         self._most_bytes = 0
         self.acknowledge(acknowledged_sequence)
         if not self._kept:
@@ -72,6 +74,8 @@ class Window:
             size += batch.size
             if self._sent:
                 self._sent -= 1
+                if not self._sent or self._kept[0].group != batch.group:
+                    self._sent_groups -= 1
                 self._sent_events -= batch.events
                 self._sent_bytes -= batch.size
         self.acknowledged_events += events
@@ -79,28 +83,41 @@ class Window:
 
     def next(self) -> bytes | None:
         """Return the next request to send, or None if there is none or it has to wait."""
-        if self._sent >= self._max_batches:
-            return None
         batch = self._kept[self._sent] if self._sent < len(self._kept) else self._number()
         if batch is None or not self._may_send(batch):
             return None
+        if batch.group != self._last_group:
+            self._sent_groups += 1
         self._sent += 1
         self._sent_events += batch.events
         self._sent_bytes += batch.size
         return batch.request
+
+    @property
+    def _last_group(self) -> int | None:
+        """Of the newest batch on its way."""
+        return self._kept[self._sent - 1].group if self._sent else None
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether as many batches are on their way as may be. A group of small ones counts as one."""
+        return self._sent_groups >= self._max_batches
 
     def _number(self) -> Numbered | None:
         batch = self._buffer.take(
             self._credits.events - self._sent_events,
             self._credits.bytes - self._sent_bytes,
             cut=not self._sent,
+            group=self._last_group if self._is_full else None,
         )
         if batch is None:
             return None
         sequence = self._next_sequence
         self._next_sequence += 1
         request = encode_batch(sequence, batch)
-        numbered = Numbered(sequence, batch.first_position, len(batch.events), batch.size, request)
+        numbered = Numbered(
+            sequence, batch.first_position, batch.group, len(batch.events), batch.size, request
+        )
         self._kept.append(numbered)
         return numbered
 
@@ -109,6 +126,8 @@ class Window:
             # A batch that was sent before cannot be cut, whatever the credits are now: alone it may go,
             # and the sidecar has the last word.
             return self._credits.events > 0 and self._credits.bytes > 0
+        if self._is_full and batch.group != self._last_group:
+            return False
         return (
             self._sent_events + batch.events <= self._credits.events
             and self._sent_bytes + batch.size <= self._credits.bytes

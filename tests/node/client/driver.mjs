@@ -78,11 +78,12 @@ const commands = {
     buffers.get(id).buffer.add({ data: event, isJson, count: 1, size: event.length + Number(isJson) }),
   bufferAddLines: (id, block, count) => buffers.get(id).buffer.add(encodeLines(block, count)),
 
-  bufferTake(id, events, size, mayCut) {
-    const batch = buffers.get(id).buffer.take(events, size, mayCut);
+  bufferTake(id, events, size, mayCut, ...group) {
+    const batch = buffers.get(id).buffer.take(events, size, mayCut, ...group);
     if (!batch) return null;
+    const { firstPosition, isJson, size: bytes } = batch;
     const items = batch.items.map(({ data }) => Buffer.from(data).toString('base64'));
-    return { firstPosition: batch.firstPosition, isJson: batch.isJson, items, size: batch.size };
+    return { firstPosition, isJson, items, size: bytes, group: batch.group };
   },
 
   bufferCall(id, method, ...args) {

@@ -63,6 +63,42 @@ def test_json_and_envelopes_travel_in_batches_of_their_own(open_buffer: Open) ->
     assert buffer.take_all() == [(0, False, [b"a"]), (1, True, [b"{}", b"{ }"]), (3, False, [b"b"])]
 
 
+def test_batches_of_alternating_kinds_form_groups(open_buffer: Open) -> None:
+    """Which are as large as a batch of one kind would be; their owner is woken when one is full."""
+    buffer = open_buffer(batch_events=4)
+    for _ in range(2):
+        buffer.add(b"a")
+        buffer.add(b"{}", json=True)
+    assert buffer.state().woken == 1
+    buffer.add(b"b")
+    assert buffer.state().woken == 2
+    buffer.mark_due()
+    first = buffer.take_group()
+    assert first is not None
+    assert [buffer.take_group() for _ in range(5)] == [first, first, first, first + 1, None]
+
+
+def test_a_gap_does_not_end_the_group(open_buffer: Open) -> None:
+    buffer = open_buffer(batch_events=4)
+    for _ in range(3):
+        buffer.add(b"a")
+        buffer.skip()
+    buffer.add(b"a", b"b", b"c", b"d", b"e")
+    buffer.mark_due()
+    first = buffer.take_group()
+    assert first is not None
+    assert [buffer.take_group() for _ in range(5)] == [first, first, first, first + 1, None]
+
+
+def test_only_batches_of_a_group_are_given_away_if_asked_for(open_buffer: Open) -> None:
+    buffer = open_buffer(batch_events=2)
+    buffer.add(b"a", b"b", b"c", b"d")
+    first = buffer.take_group()
+    assert first is not None
+    assert buffer.take_group(first) is None
+    assert buffer.take_group(first + 1) == first + 1
+
+
 def test_a_skipped_position_ends_the_batch(open_buffer: Open) -> None:
     buffer = open_buffer()
     buffer.skip()

@@ -91,6 +91,36 @@ async def test_events_arrive_in_batches_under_their_positions(client: ClientUnde
 
 
 @in_loop
+async def test_alternating_kinds_are_in_flight_as_many_as_events_of_one_kind(client: ClientUnderTest) -> None:
+    """A batch carries one kind, so each event is a batch of its own; a group of them counts as one."""
+    go_on = threading.Event()
+
+    def script(requests: Requests) -> Responses:
+        next(requests)
+        yield opened()
+        for _ in range(16):
+            next(requests)
+        go_on.wait(LONG)
+        yield acknowledged(16, Outcome(published=16))
+        for request in requests:
+            yield acknowledged(request.batch.sequence, Outcome(published=1))
+
+    events = [b"a", "{}"] * 50
+    with ScriptedSidecar(script) as sidecar:
+        async with client.connect(sidecar.address, batch_events=8, max_batches_in_flight=2) as publisher:
+            assert all(await publisher.publish_all(events))
+            await until_inside(publisher, lambda inside: inside.sent_events >= 16)
+            # Two groups of eight, and no more.
+            assert (await publisher.inside()).sent_events == 16
+            go_on.set()
+            await publisher.flush(LONG)
+            assert (await publisher.stats()).published == 100
+        batches = sidecar.batches()
+    assert [batch.first_position for batch in batches] == list(range(100))
+    assert [[*batch.envelopes, *batch.json] for batch in batches] == [[b"a"], [b"{}"]] * 50
+
+
+@in_loop
 async def test_a_partial_batch_is_sent_without_a_flush(client: ClientUnderTest) -> None:
     with ScriptedSidecar(obliging) as sidecar:
         async with client.connect(sidecar.address) as publisher:

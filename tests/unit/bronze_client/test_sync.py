@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -185,6 +187,72 @@ def test_an_error_in_the_block_is_not_masked(free_address: str) -> None:
 def test_files_that_cannot_be_read_are_told_at_once() -> None:
     with pytest.raises(FileNotFoundError), connect_sync("127.0.0.1:1", tls_ca_file="none.pem"):
         pass
+
+
+FORKING = """
+import asyncio, os, sys, threading
+from bronze_client import connect, connect_sync
+
+class Odd(Exception):
+    pass
+
+def told(call):
+    try:
+        result = call()
+        if asyncio.iscoroutine(result):
+            result.send(None)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+def in_child(publisher, calls):
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+        return
+    for call in calls:
+        print(told(call), flush=True)
+    os._exit(0)
+
+with connect_sync("127.0.0.1:1", close_timeout=0) as publisher:
+    # As if another thread held it at the moment of the fork.
+    with publisher._shared, publisher._closing:
+        in_child(publisher, [lambda: publisher.publish(b"a"), publisher.flush, publisher.close])
+
+async def main():
+    async with connect("127.0.0.1:1", close_timeout=0, on_full="wait", max_wait=9) as publisher:
+        await asyncio.sleep(0)
+        calls = [lambda: publisher.publish(b"a"), lambda: publisher.publish_wait(b"a")]
+        in_child(publisher, [*calls, publisher.flush, publisher.close])
+
+asyncio.run(main())
+
+child = None
+try:
+    with connect_sync("127.0.0.1:1", close_timeout=0) as publisher:
+        child = os.fork()
+        if not child:
+            raise Odd("of the child")
+    assert os.waitpid(child, 0)[1] == 0
+except Odd as error:
+    print(f"Odd: {error}", flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_forked_child_is_told_and_does_not_hang() -> None:
+    """Whatever the other threads held at the moment of the fork."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, check=True, timeout=25
+    )
+    *refusals, last = done.stdout.splitlines()
+    refusal = (
+        "RuntimeError: This publisher was connected before the process was forked (os.fork), and does not"
+        " work in the child. Connect in the child, or start it by spawn."
+    )
+    assert refusals == [refusal] * 7
+    # What the block raises is not masked.
+    assert last == "Odd: of the child"
 
 
 def test_several_publishers_live_side_by_side(caplog: pytest.LogCaptureFixture) -> None:
