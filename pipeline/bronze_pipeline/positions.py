@@ -1,9 +1,9 @@
 """Finds out of a bronze table's ids which positions of each stream are there, missing, or there twice.
 
-No Spark: files are read one after the other, their id columns alone. A stream's positions are bits in pages,
-so a hundred million need some 25 megabytes, and one that is far out needs no more than another. A first pass
-notes the positions; a second looks at the events at each of them. Positions that are in more than one file, of messages that a micro-batch cut in two and of
-real duplicates, are judged at its end.
+No Spark: files are read one after the other, their id columns alone. A stream's positions are bits in
+pages, so a hundred million need some 25 megabytes, and one that is far out needs no more than another. A
+first pass notes the positions; a second looks at the events at each of them. Positions that are in more
+than one file, of messages that a micro-batch cut in two and of real duplicates, are judged at its end.
 """
 
 from __future__ import annotations
