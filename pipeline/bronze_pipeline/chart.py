@@ -20,11 +20,11 @@ WIDTH_INCHES, HEIGHT_INCHES = 12, 7
 DOTS_PER_INCH = 120
 SMALLEST_DOT, LARGEST_DOT = 4.0, 90.0
 UNCROWDED_TRADES = 300
-"""Of more, dots are smaller: candles must be seen behind them."""
+"""With more trades, dots are smaller: the candles behind them must stay visible."""
 
 
 def draw(trades: pa.Table, bars: pa.Table, title: str) -> Figure:
-    """Draw candles with the trades upon them, and the volumes below.
+    """Draw candles with the trades on top, and the volumes below.
 
     `trades` has `event_ts`, `price`, `qty` and `side`; `bars` has `open_ts`, `close_ts`, `open`, `high`,
     `low`, `close`, `buy_volume` and `sell_volume`.
@@ -68,7 +68,7 @@ def _candles(axes: Axes, rows: list[dict[str, Any]]) -> None:
         wicks = [[(_middle(row), float(row["low"])), (_middle(row), float(row["high"]))] for row in own]
         bodies = [_box(row, float(row["open"]), float(row["close"])) for row in own]
         axes.add_collection(LineCollection(wicks, colors=color, linewidths=1.1, zorder=2))
-        # The trades are seen upon them.
+        # The trades on top stay visible.
         axes.add_collection(
             PolyCollection(bodies, facecolors=f"{color}66", edgecolors=color, linewidths=1.1, zorder=3)
         )
@@ -76,7 +76,7 @@ def _candles(axes: Axes, rows: list[dict[str, Any]]) -> None:
 
 
 def _volumes(axes: Axes, rows: list[dict[str, Any]]) -> None:
-    """Stack what was sold upon what was bought."""
+    """Stack sold volume on bought volume."""
     bought = [float(row["buy_volume"]) for row in rows]
     sold = [float(row["sell_volume"]) for row in rows]
     middles = [_middle(row) for row in rows]

@@ -1,4 +1,4 @@
-"""The commands of `bronze-pipeline`, each a module of `commands`: THE place to add one."""
+"""The commands of `bronze-pipeline`, each a module in `commands`: THE place to add one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from a bus to tables, bars and a chart:
   bronze-pipeline silver --from lake/bronze --to lake/silver --available-now
   bronze-pipeline chart --from lake/silver --exchange bitmex --symbol XBTUSD --out chart.png
 
-Without --available-now, bronze and silver go on until they are stopped."""
+Without --available-now, bronze and silver run until stopped."""
 
 PROGRAM = Program(
     name="bronze-pipeline",
-    description="Bronze envelopes from a bus to lakehouse tables.",
+    description="Loads bronze envelopes from a bus into lakehouse tables.",
     commands=(
         Command(
             "bronze",
@@ -28,7 +28,7 @@ PROGRAM = Program(
         Command(
             "silver",
             "--from PLACE --to PLACE",
-            "make typed tables, bars and books of the bronze table",
+            "make typed tables, bars and books from the bronze table",
             "bronze_pipeline.commands.silver",
         ),
         Command(

@@ -1,4 +1,4 @@
-"""Lengths of time as they are written on the command line: 500ms, 30s, 5m, 1h, 1d."""
+"""Durations as written on the command line: 500ms, 30s, 5m, 1h, 1d."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ PATTERN = re.compile(rf"([1-9]\d{{0,5}})({'|'.join(UNITS)})")
 
 @dataclass(frozen=True)
 class Interval:
-    """A length of time."""
+    """A duration."""
 
     label: str
-    """As it was written."""
+    """As written."""
     words: str
     """As Spark wants it."""
     microseconds: int
 
 
 def parse_interval(text: str) -> Interval | None:
-    """Read a length of time; None if the text is not one."""
+    """Read a duration; None if the text is not one."""
     found = PATTERN.fullmatch(text)
     if found is None:
         return None
@@ -39,14 +39,14 @@ def parse_interval(text: str) -> Interval | None:
 
 
 class Time(Scalar):
-    """A length of time."""
+    """A duration."""
 
     metavar = "TIME"
 
     def read(self, text: str) -> Interval | list[Fault]:
         found = parse_interval(text)
         if found is None:
-            return [Fault(f"'{shorten(text)}' is not a time.", "It looks like 500ms, 30s, 5m, 1h or 1d.")]
+            return [Fault(f"'{shorten(text)}' is not a duration.", "It looks like 500ms, 30s, 5m, 1h or 1d.")]
         return found
 
     def show(self, value: Interval) -> str:
@@ -54,7 +54,7 @@ class Time(Scalar):
 
 
 def trusted(text: str) -> Interval:
-    """Read a time of our own."""
+    """Read a duration of our own."""
     found = parse_interval(text)
     if found is None:
         raise ValueError(text)

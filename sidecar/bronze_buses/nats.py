@@ -156,7 +156,7 @@ class NatsConnection:
 
     async def send(self, commands: bytes) -> None:
         """Write commands and wait until the socket has taken them."""
-        # What the library still has to send, such as a subscription, goes first.
+        # Anything the library has yet to send, such as a subscription, goes first.
         await self.client._flush_pending(force_flush=True)  # noqa: SLF001
         self._transport.write(commands)  # type: ignore[no-untyped-call] # the library's
         await self._transport.drain()  # type: ignore[no-untyped-call] # the library's

@@ -26,6 +26,7 @@ from tardis_servers import (
     WebSocket,
     hook_environment,
     install_stand_in,
+    new_node_program,
     node_program,
     path_of,
     wait_until,
@@ -91,7 +92,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def new_node(variant: Variant) -> str:
     """Return the Node.js that the real server of that kind runs on, or the nearest that there is."""
     try:
-        return node_program((22, 15)) if variant == "modules" else node_program()
+        return new_node_program(variant)
     except Unavailable as reason:
         if os.environ.get("REQUIRE_REAL_SERVERS") == "1":
             pytest.fail(str(reason))

@@ -75,6 +75,13 @@ def test_an_image_starts_its_program_without_a_shell(file: str) -> None:
     assert "sh" not in entry
 
 
+@pytest.mark.parametrize("file", FILES)
+def test_an_image_holds_the_list_of_what_is_in_it(file: str) -> None:
+    [name] = re.findall(r"tools/sbom\.py --image (\S+)", (ROOT / file).read_text())
+    copied = [step.text for step in stages(file)[-1] if step.name == "COPY"]
+    assert any(text.endswith(f" /src/sbom/ /usr/share/doc/{name}/") for text in copied)
+
+
 def test_only_what_the_image_needs_is_sent_to_the_engine() -> None:
     rules = (ROOT / ".dockerignore").read_text().splitlines()
     assert rules[0] == "*"
@@ -151,13 +158,20 @@ def built() -> Iterator[Built]:
             "PIP_FIND_LINKS": str(WHEELS),
         }
         for step in stages("Dockerfile")[0]:
-            take(step, image, environment)
+            take(step, image, environment, defaults("Dockerfile"))
         yield image
         subprocess.run(["chmod", "-R", "u+w", folder], check=True)
 
 
-def take(step: Step, image: Built, environment: dict[str, str]) -> None:
-    if step.name == "ENV":
+def defaults(file: str) -> dict[str, str]:
+    """Return the arguments that stand before the first stage."""
+    return dict(re.findall(r"^ARG (\w+)=(\S+)$", (ROOT / file).read_text(), re.MULTILINE))
+
+
+def take(step: Step, image: Built, environment: dict[str, str], arguments: dict[str, str]) -> None:
+    if step.name == "ARG":
+        environment[step.text] = arguments[step.text]
+    elif step.name == "ENV":
         environment |= dict(word.split("=", 1) for word in shlex.split(step.text))
     elif step.name == "WORKDIR":
         Path(image.path(step.text)).mkdir(parents=True)
@@ -190,6 +204,13 @@ def test_its_steps_make_a_tree_that_serves_read_only_and_as_another_user(
     packages = {path.name.partition("-")[0] for path in home.glob("lib/python*/site-packages/*.dist-info")}
     assert {"bronze_sidecar", "grpcio", "nats_py"} <= packages
     assert not packages & {"pip", "hatchling", "pyspark", "pytest"}
+    listed = json.loads((built.root / "src/sbom/bronze-sidecar.cdx.json").read_text())["components"]
+    assert {part["name"].replace("-", "_") for part in listed if part["type"] != "container"} == {
+        name.lower() for name in packages
+    }, "the list of what is in the image has something else"
+    assert [str(part["version"]) for part in listed if part["type"] == "container"] == [
+        defaults("Dockerfile")["BASE"].partition(":")[2].partition("@")[0]
+    ]
     subprocess.run(["chmod", "-R", "a-w,a+rX", str(home)], check=True)
 
     nats = start_nats()

@@ -321,7 +321,7 @@ def test_a_stream_made_anew_is_noticed(spark: SparkSession, server: NatsServer, 
     run(spark, "nats", options(server), tmp_path)
     asyncio.run(delete())
     asyncio.run(publish(server.url, "S", trade("t:0"), trade("t:1")))
-    assert "the stream S was created anew" in failure(spark, options(server), tmp_path)
+    assert "the stream S was recreated" in failure(spark, options(server), tmp_path)
 
 
 def test_a_batch_read_with_log_in_and_tls_shows_no_secret(

@@ -122,9 +122,9 @@ def test_tables_of_another_kind_are_named(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("flags", "status", "problem"),
     [
-        (["--bars", "soon"], 2, "--bars: 'soon' is not a time. It looks like 500ms, 30s, 5m, 1h or 1d."),
+        (["--bars", "soon"], 2, "--bars: 'soon' is not a duration. It looks like 500ms, 30s, 5m, 1h or 1d."),
         (["--bars", "1h"], 2, "--from: there is no table bars_1h at {place}."),
-        (["--symbol", "B"], 1, "there are no bars of B on x."),
+        (["--symbol", "B"], 1, "there are no bars for B on x."),
     ],
 )
 def test_what_cannot_be_drawn_is_said(

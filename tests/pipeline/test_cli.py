@@ -27,8 +27,11 @@ def command(*flags: str) -> list[str]:
             ("--from", "nats://localhost"),
             "--from: does not name the servers and the stream. Write nats://host:4222/STREAM.",
         ),
-        (("--from", "nats://u:geheim@localhost/S"), "--from: holds credentials. Give --nats-user and"),
-        (("--trigger", "soon"), "--trigger: 'soon' is not a time. It looks like 500ms, 30s, 5m, 1h or 1d."),
+        (("--from", "nats://u:geheim@localhost/S"), "--from: holds credentials. Use --nats-user and"),
+        (
+            ("--trigger", "soon"),
+            "--trigger: 'soon' is not a duration. It looks like 500ms, 30s, 5m, 1h or 1d.",
+        ),
         (("--retries", "-1"), "--retries: -1 is out of range. It must be a whole number from 0 to 1000000."),
         (
             ("--partitions", "0"),
@@ -40,12 +43,12 @@ def command(*flags: str) -> list[str]:
         ),
         (
             ("--start", "noon"),
-            "--start: 'noon' is not a place to begin. It is earliest, latest or a sequence number.",
+            "--start: 'noon' is not a valid start. Use earliest, latest or a sequence number.",
         ),
         (("--nats-user", "me"), "--nats-user: has no effect on its own. Add --nats-password-file."),
         (("--nats-token-file", "/no/such"), "--nats-token-file: the file '/no/such' does not exist."),
         (("--nats-tls-ca-file", __file__), "--nats-tls-ca-file: has no effect. Use a tls:// URL."),
-        (("--to", "s3://bucket/lake"), "--checkpoint: is required where --to is a URL."),
+        (("--to", "s3://bucket/lake"), "--checkpoint: is required if --to is a URL."),
         (("--formt", "delta"), "--formt: no such option. Did you mean --format?"),
         (("--format", "csv"), "--format: 'csv' is not one of the choices. Choose from delta, parquet."),
     ],

@@ -120,7 +120,7 @@ def test_malformed_values_are_quarantined_and_the_rest_goes_on() -> None:
     assert [(each["bus_position"], each["reason"], each["raw"]) for each in quarantined] == [
         ("1", "not an envelope: Wire format was corrupt", b"\xff\xff"),
         ("3", "not an envelope: String field had bad UTF-8", b"\x0a\x02\xff\xfe"),
-        ("4", "no envelope: neither an exchange nor a known payload", b""),
+        ("4", "not an envelope: neither an exchange nor a known payload", b""),
         ("5", "the record has no value", None),
     ]
 

@@ -76,15 +76,15 @@ def test_a_broken_checkpoint_is_no_reason_to_try_again() -> None:
     )
     assert lasting_error(text) == (
         "the checkpoint cannot be used: Cannot restart streaming query with stateful operators because the"
-        " state directory is empty or missing. Restore it, or use a new one: events that the tables have are"
-        " left out by their ids."
+        " state directory is empty or missing. Restore it, or use a new one: events already in the"
+        " tables are recognized by their ids."
     )
     in_state = (
         "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] Error reading delta file a of b: gone."
     )
     assert lasting_error(f"{FAILED}{in_state} SQLSTATE: 58030{WHERE}") == (
         "the checkpoint cannot be used: Error reading delta file a of b: gone. Restore it, or use a new one:"
-        " events that the tables have are left out by their ids."
+        " events already in the tables are recognized by their ids."
     )
 
 

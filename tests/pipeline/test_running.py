@@ -95,7 +95,7 @@ def test_a_bus_that_is_absent_and_goes_away_is_waited_for(
         thread.join(LONGEST_SECONDS)
     assert not thread.is_alive()
     assert "cannot connect to nats://127.0.0.1" in run.said.getvalue()
-    assert "starting again in 1 s (1 of 20)" in run.said.getvalue()
+    assert "restarting in 1 s (1 of 20)" in run.said.getvalue()
     assert [row["event_id"] for row in rows(tmp_path)] == ["s:0", "s:1", "s:2"]
 
 
@@ -124,7 +124,7 @@ def test_what_the_operator_has_to_decide_ends_it_at_once(
     asyncio.run(delete(2))
     run = Run(spark, server, tmp_path)
     lost = "sequence numbers 2 to 2 were deleted from the stream S"
-    with pytest.raises(CommandFailed, match=f"^{lost}. To go on without them, and have this recorded, set"):
+    with pytest.raises(CommandFailed, match=f"^{lost}. To continue without them and have this recorded, set"):
         run(retries=20)
     (tmp_path / "bronze" / "_delta_log").rename(tmp_path / "log")
     (tmp_path / "bronze" / "_delta_log").write_text("no folder")
@@ -140,7 +140,7 @@ def test_kafka_without_its_connector_says_what_to_do(java: None, tmp_path: Path)
     status, _ = job.finish(LONGEST_SECONDS)
     assert status == 1
     assert (
-        "Start the job by spark-submit with --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0,"
-        " or give a folder of its jars by --kafka-jars." in log.read_text()
+        "Start the job through spark-submit with --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0,"
+        " or name a folder with its jars in --kafka-jars." in log.read_text()
     )
     assert "starting again" not in log.read_text()

@@ -43,20 +43,17 @@ def test_every_problem_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
         f"  {problem}"
         for problem in (
             "--from: there is no table at nowhere.",
-            f"--bars: entry 2 'soon' is not a time. {TIMES}",
-            f"--watermark: 'late' is not a time. {TIMES}",
+            f"--bars: entry 2 'soon' is not a duration. {TIMES}",
+            f"--watermark: 'late' is not a duration. {TIMES}",
             "--book-depth: -1 is out of range. It must be a whole number from 0 to 1000.",
-            f"--book-interval: 'x' is not a time. {TIMES}",
-            f"--trigger: '0s' is not a time. {TIMES}",
+            f"--book-interval: 'x' is not a duration. {TIMES}",
+            f"--trigger: '0s' is not a duration. {TIMES}",
             (
                 "--max-records-per-batch: 'none' is not a valid number."
                 " It must be a whole number from 1 to 1000000000."
             ),
             "--cores: 0 is out of range. It must be a whole number from 1 to 4096.",
-            (
-                "--checkpoint: is required where --to is a URL."
-                " Give it in the form that Spark reads, such as s3a://."
-            ),
+            ("--checkpoint: is required if --to is a URL. Use a URL that Spark understands, such as s3a://."),
         )
     ]
 
@@ -139,7 +136,7 @@ def test_the_end_of_java_is_told(tmp_path: Path) -> None:
     status, output = job.end()
     assert status == 1, job.said
     assert (
-        "bronze-pipeline: Spark's Java process has ended: it was killed, or had too little memory."
-        " Started again, the command goes on where it was.\n" in job.said
+        "bronze-pipeline: Spark's Java process has ended: it was killed, or ran out of memory."
+        " Start the command again; it resumes where it stopped.\n" in job.said
     )
     assert json.loads(output)["rows"] == {"trades": 1}

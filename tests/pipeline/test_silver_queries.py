@@ -90,7 +90,7 @@ def test_records_are_stored_once_also_after_crashes(silver: Silver) -> None:
     expected_trades = [("r:0", Decimal(10), 1000000000), ("r:1", None, None)]
     expected_faults = [
         ("book_changes", "r:2.1", "qty", "1e40", "does not fit decimal(38,18)"),
-        ("trades", "r:1", "price", "nothing", "no number"),
+        ("trades", "r:1", "price", "nothing", "not a number"),
     ]
 
     def check() -> None:

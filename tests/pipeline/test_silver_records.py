@@ -205,7 +205,7 @@ def test_snapshots_keep_the_levels_that_are_there(spark: SparkSession, payload: 
             number("price", "1", 100000000) | number("qty", None, None),
         ],
         "asks": [number("price", "3", 300000000) | number("qty", "4", 400000000)],
-        "faults": [{"column": "bids.qty", "text": "x", "reason": "no number"}],
+        "faults": [{"column": "bids.qty", "text": "x", "reason": "not a number"}],
     }
 
 
@@ -215,7 +215,7 @@ def test_unusable_numbers_are_faults_and_the_row_stays(spark: SparkSession) -> N
     assert (row.event_id, row.price, row.price_e8, row.qty, row.side) == ("r:0", None, None, None, "buy")
     assert row.faults == [
         Row(column="price", text="1e30", reason="does not fit decimal(38,18)"),
-        Row(column="qty", text="many", reason="no number"),
+        Row(column="qty", text="many", reason="not a number"),
     ]
 
 

@@ -71,14 +71,14 @@ def test_settings_of_a_file_are_named_and_not_shown(tmp_path: Path) -> None:
     ("options", "problem"),
     [
         ({"brokers": ""}, "bronze.kafka: brokers: is missing"),
-        ({"topics": ""}, "topics: name topics, or a pattern of them: one of the two"),
-        ({"topicPattern": "x.*"}, "topics: name topics, or a pattern of them: one of the two"),
-        ({"topics": "a b"}, "topics: 'a b' is not a topic's name"),
+        ({"topics": ""}, "topics: name either topics or a pattern"),
+        ({"topicPattern": "x.*"}, "topics: name either topics or a pattern"),
+        ({"topics": "a b"}, "topics: 'a b' is not a topic name"),
         (
             {"start": "first"},
-            "start: 'first' is not a place to begin. It is earliest, latest or offsets such",
+            "start: 'first' is not a valid start. Use earliest, latest or offsets such",
         ),
-        ({"start": "[1]"}, "start: '\\[1\\]' is not a place to begin"),
+        ({"start": "[1]"}, "start: '\\[1\\]' is not a valid start"),
         ({"propertiesFile": "/no/such/file"}, "propertiesFile: the file '/no/such/file' does not exist"),
         ({"jars": "/no/such/folder"}, "jars: '/no/such/folder' is not a folder"),
     ],
@@ -122,9 +122,9 @@ def test_the_command_line_becomes_options(tmp_path: Path) -> None:
     ("url", "arguments", "problem"),
     [
         ("kafka:///topic", (), "--from: does not name the brokers and topics. Write kafka://host:9092"),
-        ("kafka://host", (), "topics: name topics, or a pattern of them: one of the two"),
-        ("kafka://host/topic", ("--kafka-topic-pattern", "x"), "--from: name topics, or a pattern of them"),
-        ("kafka://me:secret@host/topic", (), "--from: holds credentials. Give --kafka-properties-file."),
+        ("kafka://host", (), "topics: name either topics or a pattern"),
+        ("kafka://host/topic", ("--kafka-topic-pattern", "x"), "--from: name either topics or a pattern"),
+        ("kafka://me:secret@host/topic", (), "--from: holds credentials. Use --kafka-properties-file."),
         ("kafka://host/topic", ("--kafka-jars", "/no/such"), "--kafka-jars: '/no/such' is not a folder."),
     ],
 )
@@ -160,7 +160,7 @@ def test_offsets_that_did_not_come_are_lost() -> None:
             "b",
             "0",
             "8",
-            "partition 0 of the topic b goes back from offset 8 to 2: it was made anew, or records were lost",
+            "partition 0 of the topic b goes back from offset 8 to 2: it was recreated, or records were lost",
         ),
     ]
 

@@ -250,7 +250,7 @@ def test_a_shard_that_is_no_more_is_a_loss_unless_it_was_read(
 def test_a_stream_created_anew_is_refused(aws_emulator: Endpoint, stream: str) -> None:
     source = reader(aws_emulator, stream)
     start = source.initialOffset()
-    with pytest.raises(OptionError, match=f"the stream {stream} was created anew"):
+    with pytest.raises(OptionError, match=f"the stream {stream} was recreated"):
         source.latestOffset({**start, "created": "2020-01-01T00:00:00+00:00"}, ALL)
     with pytest.raises(OptionError, match="the checkpoint belongs to the stream 'other'"):
         source.latestOffset({**start, "stream": "other"}, ALL)
@@ -296,7 +296,7 @@ async def test_throttling_and_expired_iterators_are_overcome(
         ({}, "bronze.kinesis: stream: is missing"),
         (
             {"stream": "s", "start": "first"},
-            "start: 'first' is not a place to begin. It is earliest, latest, a",
+            "start: 'first' is not a valid start. Use earliest, latest, a",
         ),
         ({"stream": "s", "start": "2026-01-31T12:00:00"}, "a time such as 2026-01-31T12:00:00Z"),
     ],

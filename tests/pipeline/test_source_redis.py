@@ -263,7 +263,7 @@ def test_a_stream_that_was_deleted_is_a_loss(
         add(client, key, "new")
     end = stream.latestOffset(start, ALL)
     expected = (
-        f"the stream {key} was deleted{' and made anew' if comes_back else ''}; entries after {ids[2]} may"
+        f"the stream {key} was deleted{' and recreated' if comes_back else ''}; entries after {ids[2]} may"
     )
     with pytest.raises(DataLoss, match=expected):
         stream.partitions(start, end)
@@ -282,9 +282,7 @@ def test_entries_trimmed_while_they_are_read_are_a_loss(
     (part,) = stream.partitions(start, stream.latestOffset(start, ALL))
     client.xtrim(key, minid=ids[2], approximate=False)
     found = [row for batch in stream.read(part) for row in batch.to_pylist()]
-    assert losses(found) == [
-        f"entries of the stream {key} from {ids[0]} on were removed while they were read"
-    ]
+    assert losses(found) == [f"entries of the stream {key} from {ids[0]} on were removed while being read"]
     assert values(found) == [None, "c", "d"]
     with pytest.raises(DataLoss):
         list(reader(redis_server, key).read(part))
@@ -356,12 +354,12 @@ def test_a_cluster(start_redis_cluster: Callable[..., RedisCluster]) -> None:
     ("options", "problem"),
     [
         ({"keys": ""}, "bronze.redis: keys: is missing"),
-        ({"start": "first"}, "start: 'first' is not a place to begin. It is earliest, latest or an entry id"),
+        ({"start": "first"}, "start: 'first' is not a valid start. Use earliest, latest or an entry id"),
         (
             {"url": "redis://me:secret@host"},
             "url: is invalid; it is not shown because it may hold credentials",
         ),
-        ({"url": "http://host"}, "url: is not a server. It looks like redis://host:6379/0"),
+        ({"url": "http://host"}, "url: is not a server URL. It looks like redis://host:6379/0"),
         ({"url": "redis://host:port"}, "url: has no valid port"),
         ({"url": "redis://host/3", "cluster": "true"}, "a cluster has only 0"),
         (
@@ -398,7 +396,7 @@ def test_the_command_line_becomes_options(tmp_path: Path) -> None:
             (),
             "--from: does not name the server and the keys. Write redis://host:6379/0?keys=",
         ),
-        ("redis://me:secret@host?keys=a", (), "--from: holds credentials. Give --redis-username and"),
+        ("redis://me:secret@host?keys=a", (), "--from: holds credentials. Use --redis-username and"),
         ("redis://host?keys=a&other=b", (), "--from: does not name the server and the keys"),
         (
             "redis://host?keys=a",

@@ -120,7 +120,9 @@ def test_nats_does_not_permit_it(
 
     asyncio.run(publish())
     options = {"user": "reader", "passwordFile": file(tmp_path, "correct-horse")}
-    with pytest.raises(Refused, match=f"(?i)does not permit what reading takes .*{denied}.* give the user"):
+    with pytest.raises(
+        Refused, match=f"(?i)denies a permission that reading needs .*{denied}.* grant it to the user"
+    ):
         read(NatsSource, {"servers": server.url, "stream": "S", **options})
 
 
@@ -265,7 +267,7 @@ async def test_aws_does_not_permit_it(
     async with fault_proxy(aws_emulator.url) as proxy:
         proxy.judge = judge
         said = await asked(proxy, source, option)
-    assert said.startswith(f"{service}: the credentials do not permit what reading takes: ")
+    assert said.startswith(f"{service}: the credentials lack a permission that reading needs: ")
     assert f"not authorized to perform: {service}:" in said
 
 
@@ -339,7 +341,7 @@ def test_aws_may_come_back(error: Exception) -> None:
 
 # -- Kafka
 
-KAFKA_LOG_IN = "check the user, its password and its rights in --kafka-properties-file."
+KAFKA_LOG_IN = "check the user, its password and its permissions in --kafka-properties-file."
 
 
 @pytest.mark.servers

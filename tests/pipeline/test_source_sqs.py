@@ -121,7 +121,7 @@ async def test_what_cannot_be_deleted_is_told(
             SqsBus().settle(given, [row["receipt"] for row in found])
 
         await asyncio.to_thread(read_and_settle)
-    assert caplog.messages == ["1 of 2 stored messages could not be deleted; they will come again"]
+    assert caplog.messages == ["1 of 2 stored messages could not be deleted; they will be received again"]
     assert left(client, queue) == 1
 
 

@@ -135,7 +135,7 @@ def test_other_streams_do_not_count_for_one(bronze: Bronze, capsys: pytest.Captu
 def test_events_without_an_id_are_counted(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
     bronze.add(*trades("r:0", None, None))
     assert verify(bronze) == 1
-    assert "2 events have no id, or one without stream and position.\n" in capsys.readouterr().out
+    assert "2 events have no id, or an id without stream and position.\n" in capsys.readouterr().out
 
 
 def test_a_position_far_out_needs_no_more_than_another(
@@ -157,7 +157,10 @@ def test_many_gaps_are_shortened(bronze: Bronze, capsys: pytest.CaptureFixture[s
     ("flags", "problem"),
     [
         (["--messages", "x"], "--messages: 'x' is not a valid number."),
-        (["--messages", "5"], "--messages: has no effect on its own. Name the --stream that has so many."),
+        (
+            ["--messages", "5"],
+            "--messages: has no effect on its own. Add the --stream that should have this many.",
+        ),
         ([], "--table: there is no table at nowhere."),
     ],
 )

@@ -10,8 +10,11 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if regexMatch "://[^/@\\s]*:[^/@\\s]*@" (toYaml $config) -}}
-{{- $problems = append $problems "config holds a URL with a password, which a ConfigMap must not: leave the password out and give it by existingSecret." -}}
+{{- if include "bronze-sidecar.hasCredentials" (toYaml $config) -}}
+{{- $problems = append $problems "config holds a URL with a password or token, which a ConfigMap must not: leave it out and give it by existingSecret." -}}
+{{- end -}}
+{{- range splitList "\n" (include "bronze-sidecar.plainProblems" .) -}}
+{{- if trim . -}}{{- $problems = append $problems (trim .) -}}{{- end -}}
 {{- end -}}
 {{- if not (include "bronze-sidecar.socket" .) -}}
 {{- $problems = append $problems "config.listen has no unix socket, through which the server sends: add unix:///run/bronze-sidecar/sidecar.sock." -}}

@@ -1,4 +1,4 @@
-"""The command's part of the bronze job: what is counted, and shown of it."""
+"""The command's part of the bronze job: what is counted and shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATE_WINDOW = 10
 
 @dataclass
 class BronzeTotals:
-    """What a run did so far."""
+    """What a run has done so far."""
 
     bus: Bus
     batches: int = 0
@@ -29,7 +29,7 @@ class BronzeTotals:
     duplicates: int = 0
     quarantined: int = 0
     lag: int | None = None
-    """How many records the bus had more, when that was last known."""
+    """How many more records the bus had, when last known."""
     began: float = field(default_factory=time.monotonic)
     recent: deque[BronzeBatchReport] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
 
@@ -50,7 +50,7 @@ class BronzeTotals:
 
     @property
     def rate(self) -> float:
-        """Records a second while batches are written, of the last few."""
+        """Records per second while batches are written, over the last few."""
         seconds = sum(each.seconds for each in self.recent)
         return sum(each.events + each.duplicates for each in self.recent) / seconds if seconds else 0.0
 
@@ -74,7 +74,7 @@ class BronzeTotals:
 
 
 def run_bronze(plan: BronzePlan) -> int:
-    """Run until all is done, a signal comes, or it fails; print a summary as JSON on stdout."""
+    """Run until everything is done, a signal comes, or it fails; print a summary as JSON on stdout."""
 
     bus, source_options, options = plan.bus, plan.source_options, plan.options
 

@@ -1,10 +1,10 @@
-"""The bronze job: a bus to the tables `bronze` and `quarantine`, each event exactly once.
+"""The bronze job: from a bus to the tables `bronze` and `quarantine`, each event exactly once.
 
     source -> task.py: decode, leave out repeats, write Parquet files -> driver: leave out duplicates, commit
 
-Rows never leave the worker that decoded them; the driver gets the descriptions of files. Spark's checkpoint
-holds the offsets. A batch that Spark repeats after a crash is known to each table by its number, so it is
-not added again; files of an attempt that was killed are in no commit, and readers never see them.
+Rows never leave the worker that decoded them; the driver gets only descriptions of files. Spark's checkpoint
+holds the offsets. Each table recognizes a batch that Spark repeats after a crash by its number and does not
+add it again; files of a killed attempt are in no commit, and readers never see them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.table_duplicates import distinct
 
-# Spark sets it foreverything that a streaming query runs; it stays the same for a checkpoint.
+# Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
 QUERY_ID = "sql.streaming.queryId"
 
 
@@ -38,11 +38,11 @@ class BronzeBatchReport:
     quarantined: int
     seconds: float
     repeated: bool = False
-    """Whether the tables had it already."""
+    """Whether the tables already had it."""
 
     def __str__(self) -> str:
         if self.repeated:
-            return f"batch {self.batch}: the tables have it already"
+            return f"batch {self.batch}: the tables already have it"
         return (
             f"batch {self.batch}: {self.events} events, {self.duplicates} duplicates,"
             f" {self.quarantined} quarantined, {self.seconds:.1f} s"
@@ -55,7 +55,7 @@ class BronzeJob:
 
     bus: Bus
     options: dict[str, str]
-    """Options of the bus' data source."""
+    """Options of the bus's data source."""
     lake: Lake
     keep_raw: bool = False
     on_batch: Callable[[BronzeBatchReport], None] = field(default=lambda _: None)
@@ -63,7 +63,7 @@ class BronzeJob:
     def start(
         self, spark: SparkSession, checkpoint: str, *, trigger: str | None = None, available_now: bool = False
     ) -> StreamingQuery:
-        """Start the stream; with `available_now` it ends when what is on the bus now is in the tables."""
+        """Start the stream; with `available_now` it ends when what the bus has now is in the tables."""
         self._events, self._quarantine = self.lake.events(), self.lake.quarantine()
         self._checkpoint = checkpoint
         frame = self.bus.stream(spark, self.options)
@@ -78,10 +78,10 @@ class BronzeJob:
         began = time.monotonic()
         job = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if job is None:
-            raise RuntimeError("Spark does not tell the id of the streaming query")
-        # Asked in any case: the tables also clear away what a killed attempt left.
+            raise RuntimeError("Spark does not give the id of the streaming query")
+        # Always called: the tables also remove what a killed attempt left behind.
         is_stored, has_refused = self._events.has(job, batch), self._quarantine.has(job, batch)
-        # Without the same rows again, a batch's number says nothing; then the events' ids alone decide.
+        # If a repeated batch may have other rows, its number means nothing; only the events' ids decide.
         if self.bus.repeats and is_stored:
             self.on_batch(BronzeBatchReport(batch, 0, 0, 0, time.monotonic() - began, repeated=True))
             return
@@ -95,7 +95,7 @@ class BronzeJob:
             for name in (EVENTS_NAME, QUARANTINE_NAME)
         }
         repeats = sum(row["repeats"] for row in results)
-        # The events come last: with their commit, also an empty one, the batch is done.
+        # The events come last: their commit, even an empty one, completes the batch.
         refused = files[QUARANTINE_NAME]
         if watches:
             refused += self._lost(
@@ -118,7 +118,7 @@ class BronzeJob:
         )
 
     def _lost(self, spark: SparkSession, batch: int, firsts: Sequence[Row]) -> list[Written]:
-        """Write down what the bus lost, where its source does not."""
+        """Record what the bus lost, if its source does not."""
         by_place: dict[tuple[str, str], int] = {}
         for row in firsts:
             place = (row["destination"], row["partition"])

@@ -1,6 +1,6 @@
 """What a worker does with its share of a micro-batch: decode, leave out repeats, write Parquet files.
 
-Workers import this and what it names, no table and no data set: Spark waits for them.
+Workers import this module and what it needs, but no table or data set: Spark waits for them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ RESULT = pa.schema(
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker does with its share of a micro-batch; it travels there, so it holds plain values."""
+    """What a worker does with its share of a micro-batch; it is sent there, so it holds plain values."""
 
     bus: str
     events: Folder
     quarantine: Folder
     keep_raw: bool
     watches: bool
-    """Whether to tell the first position of each partition."""
+    """Whether to report the first position of each partition."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         events = FileWriter(self.events, EVENTS, "part")

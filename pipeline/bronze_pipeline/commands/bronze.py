@@ -20,14 +20,14 @@ from bronze_pipeline.tables.lake import FORMATS, Lake
 
 DESCRIPTION = """
 Reads a bus with Spark Structured Streaming into the tables `bronze` and `quarantine`, each event exactly
-once, and goes on where it stopped. It ends when it is stopped by SIGTERM or SIGINT, with a summary as JSON.
+once, and resumes where it stopped. SIGTERM or SIGINT stops it; at the end it prints a summary as JSON.
 
 Exit status: 0 stopped, or everything is stored · 1 the job failed · 2 the command line is wrong.
 """
 
 
 class BusUrl(Scalar):
-    """What is read, on which bus."""
+    """The bus, and what to read on it."""
 
     metavar = "URL"
 
@@ -41,13 +41,13 @@ class BusUrl(Scalar):
 
 @dataclass(frozen=True)
 class BronzeOptions(JobOptions, StreamOptions):
-    """What the command takes forevery bus."""
+    """What the command takes for every bus."""
 
     from_: SplitResult = option(
-        BusUrl(), f"The bus: {', '.join(bus.url_form for bus in BUSES)}.", required=True
+        BusUrl(), f"Bus to read: {', '.join(bus.url_form for bus in BUSES)}.", required=True
     )
-    format: str = option(Choice(*FORMATS), "Format of the tables.", default=FORMATS[0])
-    keep_raw: bool = option(Switch(), "Keeps each envelope's bytes in the column raw.", default=False)
+    format: str = option(Choice(*FORMATS), "Table format.", default=FORMATS[0])
+    keep_raw: bool = option(Switch(), "Keep each envelope's bytes in the column raw.", default=False)
 
 
 OPTIONS = (
@@ -63,7 +63,7 @@ class BronzePlan:
 
     bus: Bus
     source_options: dict[str, str]
-    """As Spark gets them."""
+    """As passed to Spark."""
     lake: Lake
     checkpoint: str
     options: BronzeOptions
@@ -89,7 +89,7 @@ def plan(arguments: Sequence[str]) -> BronzePlan:
 
 
 def _source(bus: Bus, url: SplitResult, given: GivenValues, problems: list[Problem]) -> dict[str, str]:
-    """Return the options of a bus's source: from the URL, from flags forevery bus, and from its own."""
+    """Return the options of a bus's source: from the URL, from flags for every bus, and from its own."""
     from_url = bus.from_url(url)
     if isinstance(from_url, Fault):
         problems.append(Problem("--from", from_url.what, from_url.remedy))
@@ -107,7 +107,7 @@ def _default_checkpoint(lake: Lake, bus: Bus, source: Mapping[str, str]) -> str:
     subject = "-".join(source[name] for name in bus.subject if name in source)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", subject)
     if name != subject:
-        # What was replaced may be all that tells it from another.
+        # The replaced characters may be the only difference from another name.
         name += f"-{blake2b(subject.encode(), digest_size=4).hexdigest()}"
     return f"{lake.url}/_checkpoints/bronze-{bus.name}-{name}"
 
@@ -115,6 +115,6 @@ def _default_checkpoint(lake: Lake, bus: Bus, source: Mapping[str, str]) -> str:
 def run(arguments: Sequence[str]) -> int:
     """Run the job; return the exit status."""
     chosen = plan(arguments)
-    from bronze_pipeline.bronze.command import run_bronze  # noqa: PLC0415 - a wrong command line need not wait for Spark
+    from bronze_pipeline.bronze.command import run_bronze  # noqa: PLC0415 - a wrong command line fails without loading Spark
 
     return run_bronze(chosen)

@@ -1,4 +1,4 @@
-"""`bronze-pipeline chart`: draws the trades and bars of one symbol to a PNG file."""
+"""`bronze-pipeline chart`: draws the trades and bars of one symbol as a PNG file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRADE_COLUMNS = ["event_ts", "price", "qty", "side"]
 BAR_COLUMNS = ["open_ts", "close_ts", "open", "high", "low", "close", "buy_volume", "sell_volume"]
 
 
-DESCRIPTION = "Draws the trades and bars of one symbol, from silver tables, to a PNG file."
+DESCRIPTION = "Draws the trades and bars of one symbol, from silver tables, as a PNG file."
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class ChartOptions:
     """What the command takes."""
 
     from_: str = option(Place(), "Folder or URL of the silver tables, such as lake/silver.", required=True)
-    exchange: str = option(Text(), "The symbol's exchange.", required=True)
-    symbol: str = option(Text(), "The symbol.", required=True)
-    bars: Interval = option(Time(), "Interval of the bars, as given to silver.", default=trusted("1m"))
-    out: str = option(Text(), "The PNG file to write.", required=True)
+    exchange: str = option(Text(), "Exchange of the symbol.", required=True)
+    symbol: str = option(Text(), "Symbol to draw.", required=True)
+    bars: Interval = option(Time(), "Interval of the bars, as passed to silver.", default=trusted("1m"))
+    out: str = option(Text(), "PNG file to write.", required=True)
 
 
 OPTIONS = options_of(ChartOptions)
@@ -51,14 +51,14 @@ def run(arguments: Sequence[str]) -> int:
         raise ConfigError(problems)
     options = ChartOptions(**{NAMES.by_path[path].attribute: value for path, value in values.items()})
     try:
-        from bronze_pipeline.chart import draw  # noqa: PLC0415 - an extra that this command alone needs
+        from bronze_pipeline.chart import draw  # noqa: PLC0415 - an extra that only this command needs
     except ImportError as error:
         raise CommandFailed("charts need Matplotlib: pip install 'bronze-sidecar[chart]'") from error
     trades = _rows(options, "trades", TRADE_COLUMNS)
     bars = _rows(options, f"bars_{options.bars.label}", BAR_COLUMNS)
     if not len(bars):
         what = f"{printable(options.symbol)} on {printable(options.exchange)}"
-        raise CommandFailed(f"there are no bars of {what}.")
+        raise CommandFailed(f"there are no bars for {what}.")
     title = f"{options.symbol} on {options.exchange}, {options.bars.label} bars"
     try:
         draw(trades, bars, title).savefig(Path(options.out), format="png")

@@ -1,4 +1,4 @@
-"""Places of tables on the command line: what can be told of them before Spark starts."""
+"""Places of tables on the command line: what can be checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BronzeTable(Place):
 
 
 def _problem_with_bronze(place: str) -> str | None:
-    """Say why a place cannot be read as a bronze table."""
+    """Return why a place cannot be read as a bronze table."""
     url = Lake(place).url
     try:
         found = format_of(url)

@@ -1,4 +1,4 @@
-"""`bronze-pipeline silver`: types the bronze table's events, and makes bars and books of them."""
+"""`bronze-pipeline silver`: types the bronze table's events, and makes bars and books from them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bronze_pipeline.intervals import Interval, Time, trusted
 from bronze_pipeline.tables.lake import Lake
 
 DESCRIPTION = """
-Follows a bronze table: types its events, and makes bars and order books of them, in tables of their own. It
-ends when it is stopped by SIGTERM or SIGINT, with a summary as JSON.
+Follows a bronze table: types its events, and makes bars and order books from them, in separate tables.
+SIGTERM or SIGINT stops it; at the end it prints a summary as JSON.
 
 Exit status: 0 stopped, or everything is stored · 1 the job failed · 2 the command line is wrong.
 """
@@ -27,26 +27,24 @@ Exit status: 0 stopped, or everything is stored · 1 the job failed · 2 the com
 class SilverOptions(JobOptions):
     """What the command takes."""
 
-    from_: str = option(
-        BronzeTable(), "The bronze table: a folder or URL such as lake/bronze.", required=True
-    )
+    from_: str = option(BronzeTable(), "Bronze table: a folder or URL such as lake/bronze.", required=True)
     bars: tuple[Interval, ...] = option(
         ListOf(Time(), may_be_empty=True), "Intervals of the bars; empty for none.", default=(trusted("1m"),)
     )
     watermark: Interval | None = option(
         Time(),
-        "How much later than the newest trade one may come and still change its bar; bounds what a job that"
-        " never ends has to remember. Without it, trades may come in any order.",
+        "How far behind the newest trade a trade may be and still change its bar. This bounds the state of a"
+        " job that never ends. Without it, trades may come in any order.",
     )
     book_depth: int = option(
         Integer(0, 1000), "Best levels of the order books to store; 0 for none.", default=10
     )
     book_interval: Interval | None = option(
-        Time(), "Stores the books once in each interval, not after each message."
+        Time(), "Store the books once per interval, not after each message."
     )
     max_records_per_batch: int = option(
         Integer(1, 10**9),
-        "Most events of a micro-batch; a commit of bronze is never divided.",
+        "Maximum events in a micro-batch; a bronze commit is never split.",
         default=500_000,
     )
 
@@ -92,6 +90,6 @@ def _repeated(bars: Sequence[Interval]) -> Iterator[Problem]:
 def run(arguments: Sequence[str]) -> int:
     """Run the job; return the exit status."""
     chosen = plan(arguments)
-    from bronze_pipeline.silver.job import run_silver  # noqa: PLC0415 - a wrong command line need not wait for Spark
+    from bronze_pipeline.silver.job import run_silver  # noqa: PLC0415 - a wrong command line fails without loading Spark
 
     return run_silver(chosen)

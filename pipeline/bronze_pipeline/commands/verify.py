@@ -1,4 +1,4 @@
-"""`bronze-pipeline verify`: shows whether a bronze table has every message of its streams once."""
+"""`bronze-pipeline verify`: shows whether a bronze table has every message of its streams exactly once."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SHOWN = 5
 
 
 DESCRIPTION = """
-Shows, for each stream in a bronze table, whether it has every message once: gaps, repetitions, and messages
-that are there in part.
+Shows, for each stream in a bronze table, whether every message is there exactly once: gaps, repetitions, and
+incomplete messages.
 
 Exit status: 0 complete · 1 not complete, or the table cannot be read · 2 the command line is wrong.
 """
@@ -40,12 +40,12 @@ Exit status: 0 complete · 1 not complete, or the table cannot be read · 2 the 
 class VerifyOptions:
     """What the command takes."""
 
-    table: str = option(BronzeTable(), "The bronze table, such as lake/bronze.", required=True)
-    stream: str | None = option(Text(), "Looks at this stream alone.")
+    table: str = option(BronzeTable(), "Bronze table, such as lake/bronze.", required=True)
+    stream: str | None = option(Text(), "Check only this stream.")
     messages: int | None = option(
-        Integer(0, 10**18), "How many messages the stream has, to notice that its end is missing."
+        Integer(0, 10**18), "How many messages the stream should have, to notice a missing end."
     )
-    json: bool = option(Switch(), "Prints JSON, with every gap.", default=False)
+    json: bool = option(Switch(), "Print JSON, with every gap.", default=False)
 
 
 OPTIONS = options_of(VerifyOptions)
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     problems += missing(given.values, OPTIONS)
     if options.messages is not None and options.stream is None:
         problems.append(
-            Problem("--messages", "has no effect on its own.", "Name the --stream that has so many.")
+            Problem("--messages", "has no effect on its own.", "Add the --stream that should have this many.")
         )
     if problems:
         raise ConfigError(problems)
@@ -77,7 +77,7 @@ class _Files:
         self._system, self._root = Folder(url, ()).open()
         if format_of(url) == "delta":
             paths = pa.table(deltalake.DeltaTable(url).get_add_actions())["path"].to_pylist()
-            # The log writes paths as they stand in URLs.
+            # The log writes paths URL-encoded.
             self._paths = [unquote(path) for path in paths]
         else:
             self._paths = [file.path for commit in CommitLog(url).commits() for file in commit.files]
@@ -111,7 +111,7 @@ def _lines(report: Report) -> Iterator[str]:
         if stream.cut:
             yield f"{stream.stream_id}: levels are missing at {_listed(map(str, stream.cut))}"
     if report.without_id:
-        yield f"{report.without_id} events have no id, or one without stream and position."
+        yield f"{report.without_id} events have no id, or an id without stream and position."
     yield "complete" if report.is_complete else "NOT complete"
 
 

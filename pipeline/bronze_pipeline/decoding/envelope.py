@@ -1,8 +1,8 @@
 """Decodes envelopes: rows of `schema.ARRIVED` in, rows of `schema.EVENTS` and `schema.QUARANTINE` out.
 
 Pure functions of Arrow batches; nothing here knows Spark, a bus or a table. `ptars` turns Protobuf into
-Arrow columns in Rust. The Protobuf runtime itself (`reference.py`) decides about every value that `ptars`
-refuses or reads differently, and takes over where `ptars` is not installed.
+Arrow columns in Rust. The Protobuf runtime itself (`protobuf_decoder.py`) decides about every value that
+`ptars` refuses or reads differently, and takes over if `ptars` is not installed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from bronze_pipeline.decoding.schema import (
 
 try:
     import ptars
-except ImportError:  # it has no wheel forevery platform
+except ImportError:  # it does not have wheels for every platform
     ptars = None  # type: ignore[assignment]
 
-# A value that was framed for a schema registry begins with this byte, with which no message can begin.
+# A value framed for a schema registry begins with this byte; no message can begin with it.
 FRAME = b"\x00"
 SCHEMA_ID_BYTES = 4
 
@@ -44,8 +44,8 @@ LATEST = 253_402_300_799_999_999
 ID_PATTERN = r"^(?P<stream_id>.+):(?P<position>\d{1,18})(?:\.(?P<level>\d{1,9}))?$"
 
 NO_VALUE = "the record has no value"
-NO_ENVELOPE = "no envelope: neither an exchange nor a known payload"
-# It names a folder of the table, in which each byte may take three.
+NO_ENVELOPE = "not an envelope: neither an exchange nor a known payload"
+# It names a folder of the table, where each byte may take three characters.
 LONGEST_EXCHANGE = 80
 TOO_LONG = f"the exchange is longer than {LONGEST_EXCHANGE} bytes"
 OUT_OF_RANGE = "a timestamp is outside the years 1 to 9999"
@@ -54,14 +54,14 @@ ToColumns: TypeAlias = Callable[[pa.Array], pa.RecordBatch]
 
 
 class Decoded(NamedTuple):
-    """What became of a batch; each row that went in is in exactly one of the two."""
+    """The decoded batch; each input row is in exactly one of the two."""
 
     events: pa.RecordBatch
     quarantined: pa.RecordBatch
 
 
 def decode(arrived: pa.RecordBatch, bus: str, *, keep_raw: bool = False) -> Decoded:
-    """Decode a batch of records of a bus."""
+    """Decode a batch of records from a bus."""
     arrived = arrived.cast(ARRIVED)
     reasons = pc.if_else(pc.is_valid(arrived["value"]), None, pc.coalesce(arrived["loss"], NO_VALUE))
     rows, refused = _parse(_unframed(arrived["value"]))
@@ -83,7 +83,7 @@ def decode(arrived: pa.RecordBatch, bus: str, *, keep_raw: bool = False) -> Deco
 
 
 def _unframed(values: pa.Array) -> pa.Array:
-    """Take off the framing of a schema registry, where a value has it."""
+    """Remove a schema registry's framing from values that have it."""
     framed = pc.starts_with(values, FRAME)
     if not pc.any(framed).as_py():
         return values
@@ -97,13 +97,13 @@ def _without_frame(value: bytes) -> bytes:
         return value
     rest = value[1 + SCHEMA_ID_BYTES :]
     # The path to the message within its file follows: a count and that many indexes, as zigzag varints. All
-    # of them are below 64, so each is one byte; the usual path [0] is written as the count 0 alone.
+    # of them are below 64, so each is one byte; the usual path [0] is written as just the count 0.
     count = rest[0] >> 1 if rest else 0
     return rest[1 + count :]
 
 
 def _parse(values: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-    """Return the columns, and why a value is no Protobuf message; such a one counts as empty."""
+    """Return the columns, and why values are not Protobuf messages; such values count as empty."""
     values = values.fill_null(b"")
     refused = pa.nulls(len(values), pa.string())
     try:
@@ -114,7 +114,7 @@ def _parse(values: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
         rows = _columns()(values)
     odd = _odd(rows)
     if odd.any():
-        # Written anew by the reference, each field is there once.
+        # Rewritten by the reference, each field is there once.
         encoded = values.to_pylist()
         for place in np.flatnonzero(odd):
             encoded[place] = reference.canonical(encoded[place])
@@ -124,7 +124,7 @@ def _parse(values: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
 
 @cache
 def _columns() -> ToColumns:
-    """Return what turns encoded messages into columns; it raises ValueError if one is malformed."""
+    """Return the decoder from encoded messages to columns; it raises ValueError if one is malformed."""
     if ptars is None:
         return reference.to_columns  # type: ignore[unreachable] # where it is installed
     settings = ptars.PtarsConfig(timestamp_unit="us", enum_repr="string")
@@ -138,7 +138,7 @@ def _columns() -> ToColumns:
 
 
 def _odd(rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Find rows in which `ptars` shows fields that the Protobuf rules override by later ones."""
+    """Find rows where `ptars` shows fields that later ones override under Protobuf's rules."""
     payloads = sum(
         pc.is_valid(rows[name]).cast(pa.int8()).to_numpy(zero_copy_only=False) for name in PAYLOADS
     )

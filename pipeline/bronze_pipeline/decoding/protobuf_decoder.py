@@ -1,4 +1,4 @@
-"""Envelopes to Arrow columns by the Protobuf runtime: slower than `ptars`, and right by definition."""
+"""Envelopes to Arrow columns with the Protobuf runtime: slower than `ptars`, but correct by definition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INT64 = range(-(1 << 63), 1 << 63)
 
 
 def fault(value: bytes) -> str | None:
-    """Say why a value is no envelope; None if it is one."""
+    """Return why a value is not an envelope; None if it is."""
     try:
         NormalizedEvent.FromString(value)
     except DecodeError as error:
@@ -27,7 +27,7 @@ def fault(value: bytes) -> str | None:
 
 
 def canonical(value: bytes) -> bytes:
-    """Write an envelope anew, with each field and map key once."""
+    """Rewrite an envelope with each field and map key once."""
     return NormalizedEvent.FromString(value).SerializeToString(deterministic=True)
 
 
@@ -45,7 +45,7 @@ def _dict(message: Message) -> dict[str, Any]:
 
 
 def _value(message: Message, field: Any) -> Any:
-    # Any: the Protobuf runtime has more than one kind of descriptors.
+    # Any: the Protobuf runtime has more than one kind of descriptor.
     if field.has_presence and not message.HasField(field.name):
         return None
     value = getattr(message, field.name)

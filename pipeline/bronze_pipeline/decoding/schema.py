@@ -1,11 +1,11 @@
 """The columns of the tables, derived once from the envelope's Protobuf schema.
 
 `ARRIVED` is what every source gives: one row for each record of a bus. `EVENTS` is the bronze table of
-decoded events, `QUARANTINE` the table of what could not be decoded or was lost on the bus.
+decoded events, `QUARANTINE` the table of records that could not be decoded or were lost on the bus.
 
 Types follow one rule: nothing is rounded. Decimal text stays text, unsigned integers get a type that holds
-all of them, enumeration values are their Protobuf names (a value newer than this schema is its number).
-Timestamps have microseconds, as Spark and Delta do.
+all of them, and enum values are their Protobuf names (a value newer than this schema is its number).
+Timestamps have microseconds, as in Spark and Delta.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ META = pa.map_(pa.string(), pa.string())
 PAYLOADS: dict[str, str] = {
     field.name: field.json_name for field in NormalizedEvent.DESCRIPTOR.oneofs_by_name["payload"].fields
 }
-"""Column of each payload to the name of its case, as the bus writes it: `book_change` to `bookChange`."""
+"""Column of each payload to its case as written on the bus: `book_change` to `bookChange`."""
 
 UNKNOWN_CASE = "unknown"
 """The case of an event whose payload is newer than this schema; its bytes are in `raw`."""
@@ -39,7 +39,7 @@ _SCALARS = {
 
 
 def _type(field: Any) -> pa.DataType:
-    # Any: the Protobuf runtime has more than one kind of descriptors.
+    # Any: the Protobuf runtime has more than one kind of descriptor.
     if field.type != FieldDescriptor.TYPE_MESSAGE:
         return _SCALARS[field.type]
     if field.message_type.full_name == "google.protobuf.Timestamp":
@@ -63,14 +63,14 @@ ARRIVED = pa.schema(
     [
         # Subject, topic, stream, stream key or queue, as the sidecar rendered it.
         pa.field("destination", pa.string()),
-        # Where the position counts: JetStream stream, Kafka partition, Kinesis shard, Redis key.
+        # Where the position applies: JetStream stream, Kafka partition, Kinesis shard, Redis key.
         pa.field("bus_partition", pa.string()),
         # Sequence number, offset, entry id or message id, as the bus writes it.
         pa.field("bus_position", pa.string()),
         pa.field("value", pa.binary()),
         # Set instead of the value when the bus no longer has records that should be here.
         pa.field("loss", pa.string()),
-        # What the bus wants back when the record is stored; only SQS has such a thing.
+        # What the bus wants back when the record is stored; only SQS uses it.
         pa.field("receipt", pa.string()),
     ]
 )
@@ -83,7 +83,7 @@ PARSED = pa.schema(
 )
 """The envelope's own fields, decoded."""
 
-# One wide table: a micro-batch is one commit, whatever cases it has, and a new case needs no new table.
+# One wide table: a micro-batch is one commit whatever its cases, and a new case needs no new table.
 PARTITION_COLUMNS = ("date", "exchange")
 
 EVENTS = pa.schema(
@@ -92,7 +92,7 @@ EVENTS = pa.schema(
         pa.field("date", pa.date32()),
         pa.field("payload_case", pa.string()),
         pa.field("event_id", pa.string()),
-        # The parts of `<stream id>:<position>[.<level>]`; NULL where an id has another form.
+        # The parts of `<stream id>:<position>[.<level>]`; NULL if the id has another form.
         pa.field("stream_id", pa.string()),
         pa.field("position", pa.int64()),
         pa.field("level", pa.int32()),
@@ -102,7 +102,7 @@ EVENTS = pa.schema(
         ),
         *_BUS,
         *(PARSED.field(name) for name in PAYLOADS),
-        # The envelope's bytes, for unknown cases, and for all events if one asks for it.
+        # The envelope's bytes: for unknown cases, and on request for all events.
         pa.field("raw", pa.binary()),
     ]
 )
@@ -111,7 +111,7 @@ QUARANTINE_PARTITION_COLUMNS = ("date",)
 
 QUARANTINE = pa.schema(
     [
-        # UTC day on which the job met the record.
+        # UTC day on which the job read the record.
         pa.field("date", pa.date32()),
         pa.field("reason", pa.string()),
         *_BUS,

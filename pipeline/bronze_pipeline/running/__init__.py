@@ -1,1 +1,1 @@
-"""Spark's session, and streams in the foreground until they end, fail or are stopped."""
+"""Spark's session, and streams that run in the foreground until they end, fail or are stopped."""

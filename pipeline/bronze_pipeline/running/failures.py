@@ -1,4 +1,4 @@
-"""Finds, in what Spark says of a stream that failed, what an operator wants to know."""
+"""Finds what an operator needs to know in what Spark reports about a failed stream."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 
 from bronze_pipeline.sources.base import Bus, DataLoss
 
-# Errors of ours, as Spark quotes them from a worker's traceback.
+# Our own errors, as Spark quotes them from a worker's traceback.
 LASTING_ERRORS = re.compile(
     r"bronze_(?:pipeline|buses)\.[\w.]*(?:DataLoss|OptionError|Refused|TableError): (.+)"
 )
 PASSING_ERRORS = re.compile(r"bronze_(?:pipeline|buses)\.[\w.]*Unreachable: (.+)")
-# What Spark finds wrong with a checkpoint, however often it is tried.
+# Checkpoint errors that no retry can fix.
 BROKEN_CHECKPOINTS = re.compile(
     r"\[(?:STREAMING_CHECKPOINT_MISSING_METADATA_FILE|STREAMING_STATEFUL_OPERATOR_\w+"
     r"|STATE_STORE_INVALID_CONFIG_AFTER_RESTART|CANNOT_LOAD_STATE_STORE\.CANNOT_READ_\w+"
     r"|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED)\] (.+)"
 )
-# Spark tells where the query was, after what went wrong with it.
+# Spark describes the query after the error.
 QUERY = "\n=== Streaming Query ==="
 RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
-# What py4j adds to an error of Java's; of a job that was given up, only how its last task failed.
+# What py4j adds to a Java error; for an aborted job, only how its last task failed.
 RAISED_BY_JAVA = re.compile(r"\n: (?:.*most recent failure: .*?\): )?(.+)")
 AROUND = re.compile(
     r"^\[STREAM_FAILED\].*? terminated with exception: |Traceback \(.*|(?:\s*SQLSTATE: \w+)+$"
@@ -28,7 +28,7 @@ AROUND = re.compile(
 
 
 def explain(text: str) -> str:
-    """Return what went wrong: what an error of ours says, or a line about another, and then all of it."""
+    """Return what went wrong: the text of our own error, or a line about another error and then all of it."""
     found = LASTING_ERRORS.search(text) or PASSING_ERRORS.search(text)
     return found[1] if found else f"{_line_about(text)}\n{text}"
 
@@ -45,7 +45,7 @@ def _line_about(text: str) -> str:
 
 
 def lasting_error(text: str, bus: Bus | None = None) -> str | None:
-    """Return what the operator has to decide about, if that is what Spark reports."""
+    """Return an error that an operator must resolve, if that is what Spark reports."""
     found = LASTING_ERRORS.search(text)
     if found:
         return found[1]
@@ -53,7 +53,7 @@ def lasting_error(text: str, bus: Bus | None = None) -> str | None:
     if broken:
         return (
             f"the checkpoint cannot be used: {AROUND.sub('', broken[1])} Restore it, or use a new one:"
-            " events that the tables have are left out by their ids."
+            " events already in the tables are recognized by their ids."
         )
     if bus is None:
         return None

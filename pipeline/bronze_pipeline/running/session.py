@@ -1,7 +1,7 @@
 """The Spark session.
 
-Under `spark-submit` the master and everything else come from there; a session that this program starts by
-itself runs in this process, on the cores of this machine.
+Under `spark-submit`, the master and all other settings come from there; a session that this program starts
+itself runs in this process, on this machine's cores.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # A source that changes nothing makes no batches.
+    # A source without changes makes no batches.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    # Otherwise each column operation looks for the line that it stands in, which doubles the time for a plan.
+    # Otherwise each column operation looks up its source line, which doubles the time to build a plan.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -41,11 +41,11 @@ ATTEMPTS = 4
 
 
 class NoJava(CommandFailed):
-    """There is no Java for Spark on this machine."""
+    """This machine has no Java for Spark."""
 
 
 def require_java() -> None:
-    """Raise NoJava, with what to do, where Spark could not start."""
+    """Raise NoJava, with what to do, if Spark could not start."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if program is None or not Path(program).exists():
@@ -61,17 +61,17 @@ def open_session(name: str, *, cores: int | None = None, jars: Sequence[Path] = 
         require_java()
         # Workers run the same Python, with the same packages.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        # And import nothing from the folder that the job happens to be started in.
+        # They import nothing from the folder in which the job happens to start.
         os.environ["PYTHONSAFEPATH"] = "1"
         builder = builder.master(f"local[{cores or '*'},{ATTEMPTS}]")
         for key, value in LOCAL_SETTINGS.items():
             builder = builder.config(key, value)
         if jars:
-            # Not by ADD JAR: the driver could not read the errors of the classes in them.
+            # Not with ADD JAR: the driver could not read errors from classes in the jars.
             builder = builder.config("spark.jars", ",".join(map(str, jars)))
     return builder.getOrCreate()
 
 
 def _is_submitted() -> bool:
-    # Set by spark-submit for the program that it starts.
+    # spark-submit sets this for the program it starts.
     return "PYSPARK_GATEWAY_PORT" in os.environ

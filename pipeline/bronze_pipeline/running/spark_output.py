@@ -1,7 +1,7 @@
-"""Keeps what Spark's processes say of no use to an operator off the terminal.
+"""Keeps output of Spark's processes that is of no use to an operator off the terminal.
 
-No setting does: Java warns of a module that Spark asks for, and PySpark prints what its workers for state
-go through. The JVM writes where its standard error went when it was started, as do the workers below it.
+No setting does this: Java warns about a module that Spark requests, and PySpark prints the progress of its
+state workers. The JVM and its workers write to the standard error that the JVM was started with.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CHATTER = re.compile(
 
 @contextmanager
 def without_chatter(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass on the lines of processes that are started meanwhile, as long as these live, but not all.
+    """Pass on the output of processes started meanwhile, for as long as they live, but without the chatter.
 
-    `say` must not write to standard error itself: meanwhile that is not where it was.
+    `say` must not write to standard error itself: it is redirected meanwhile.
     """
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading, say), name="stderr of Spark", daemon=True).start()

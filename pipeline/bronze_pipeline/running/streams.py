@@ -1,8 +1,8 @@
 """Runs streams in the foreground: progress, signals, a summary, and errors that say what to do.
 
-Streams that failed are started again, from their checkpoints: buses restart, and Spark gives a worker
-process ten seconds to start, which no setting changes and a busy machine may need. What the operator has to
-decide (wrong options, lost records, a table of another kind) ends the job at once.
+Failed streams are restarted from their checkpoints: buses restart, and Spark gives a worker process ten
+seconds to start, which no setting changes and a busy machine may exceed. Anything that an operator must
+resolve (wrong options, lost records, a table of another kind) ends the job at once.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ JAVA_IS_GONE = (Py4JNetworkError, ConnectionRefusedError)
 
 
 class Totals(Protocol):
-    """What a run did so far."""
+    """What a run has done so far."""
 
     def add(self, report: Any) -> None:
-        """Count a micro-batch; as text, its report is a line for a log."""
+        """Count a micro-batch; the report's text is a log line."""
 
     def look(self, query: StreamingQuery) -> None:
         """Note what Spark says about a query."""
 
     def status(self) -> str:
-        """Return the line that is shown meanwhile."""
+        """Return the line to show while running."""
 
     def outcome(self) -> str:
-        """Return the line that is shown at the end."""
+        """Return the line to show at the end."""
 
     def summary(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What is seen of a run, and how it is told to stop."""
+    """Observes a run, and tells it to stop."""
 
     totals: Totals
     progress: Progress
@@ -78,14 +78,14 @@ def run(
     cores: int | None,
     jars: Sequence[Path] = (),
 ) -> int:
-    """Do the work until its end, a signal, or a failure; print a summary as JSON on stdout."""
+    """Work until done, a signal, or a failure; print a summary as JSON on stdout."""
     progress = Progress(os.fdopen(os.dup(sys.stderr.fileno()), "w"))
     progress.show("starting Spark")
     stop = threading.Event()
     _heed_signals(stop)
     with without_chatter(progress.note):
         session = open_session("bronze-pipeline", cores=cores, jars=jars)
-    # Opening it, PySpark takes Ctrl-C for itself.
+    # PySpark takes over Ctrl-C when the session opens.
     _heed_signals(stop)
     try:
         work(session, Watch(totals, progress, stop))
@@ -93,11 +93,11 @@ def run(
         if not stop.is_set():
             raise CommandFailed(explain(str(error))) from error
     except JAVA_IS_GONE as error:
-        # Py4J would tell of each call that can no longer be made.
+        # Py4J would log every call that can no longer be made.
         logging.disable()
         raise CommandFailed(
-            "Spark's Java process has ended: it was killed, or had too little memory."
-            " Started again, the command goes on where it was."
+            "Spark's Java process has ended: it was killed, or ran out of memory."
+            " Start the command again; it resumes where it stopped."
         ) from error
     finally:
         progress.end(totals.outcome())
@@ -115,14 +115,14 @@ def _heed_signals(stop: threading.Event) -> None:
 def keep_running(
     start: Callable[[], Iterable[StreamingQuery]], watch: Watch, *, retries: int, bus: Bus | None = None
 ) -> None:
-    """Run streams until they are done or told to stop; raise CommandFailed if that cannot be.
+    """Run streams until they are done or told to stop; raise CommandFailed if that is impossible.
 
-    They are started together, and again if one of them failed, at most so many times in a row.
+    They start together, and restart together if one fails, at most `retries` times in a row.
     """
     failures = 0
     while not watch.stop.is_set():
         failure = _run_once(start, watch)
-        # Workers get Ctrl-C as well, and a batch that was cut short counts as failed.
+        # Workers get Ctrl-C too, and an interrupted batch counts as failed.
         if failure is None or watch.stop.is_set():
             return
         error = failure.error
@@ -134,7 +134,7 @@ def keep_running(
             raise CommandFailed(explain(str(error))) from error
         pause = min(2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
         reason = explain(str(error)).splitlines()[0]
-        watch.progress.note(f"{reason}; starting again in {pause} s ({failures} of {retries})")
+        watch.progress.note(f"{reason}; restarting in {pause} s ({failures} of {retries})")
         watch.stop.wait(pause)
 
 
@@ -142,7 +142,7 @@ def keep_running(
 class _Failure:
     error: PySparkException
     had_worked: bool
-    """Whether what failed had taken a step before, if only to see that there is nothing new."""
+    """Whether the failed queries had made progress before, if only to see that there is nothing new."""
 
 
 def _run_once(start: Callable[[], Iterable[StreamingQuery]], watch: Watch) -> _Failure | None:
@@ -164,7 +164,7 @@ def _run_once(start: Callable[[], Iterable[StreamingQuery]], watch: Watch) -> _F
 def _follow(queries: Sequence[StreamingQuery], watch: Watch) -> None:
     running = list(queries)
     while running and not watch.stop.is_set():
-        # Raises what a query failed with, as below.
+        # Raises the query's error, as below.
         running[0].awaitTermination(POLL_SECONDS)
         for query in tuple(running):
             watch.totals.look(query)

@@ -17,13 +17,13 @@ from bronze_pipeline.tables.lake import Lake
 
 @dataclass
 class BarQuery:
-    """Makes bars of trades."""
+    """Makes bars from trades."""
 
     lake: Lake
     label: str
-    """The interval as it is written in names, such as 1m."""
+    """The interval as used in names, such as 1m."""
     interval: str
-    """The same in Spark's words."""
+    """The same in Spark's form."""
     trades: pa.Schema
     """Of the table `trades`."""
     watermark: str | None = None
@@ -48,7 +48,7 @@ class BarQuery:
         return bars(rows_of(files, self.source, self.trades, TRADE_COLUMNS), self.interval, self.watermark)
 
     def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
-        # Also if the table has it: Spark's state must get there as well.
+        # Even if the table has it: Spark's state must get there too.
         changed = rows.toArrow().cast(self._schema)
         if self._table.has(job, batch):
             return None

@@ -1,9 +1,9 @@
 """Trades to bars: open, high, low, close, volume for each interval, in exact decimals.
 
-A bar is emitted whenever a trade changes it, and the table's row of the same exchange, symbol and time is
-replaced: the last bars of a replay are there without waiting for later trades. The watermark only says how
-long a bar is kept in Spark's state, to be changed by late trades. Without one it is kept for good, so that
-replays may come in any order of their dates; with one, trades that come later are left out, and counted.
+A bar is emitted whenever a trade changes it, and replaces the table's row for the same exchange, symbol and
+time: the last bars of a replay do not wait for later trades. The watermark only says how long a bar stays in
+Spark's state, where late trades can change it. Without one it stays forever, so that replays may come in any
+order of dates; with one, trades that come later are left out and counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.types import DecimalType
 from bronze_pipeline.silver.columns import DECIMAL, product
 
 TRADE_COLUMNS = ("exchange", "symbol", "event_ts", "stream_id", "position", "side", "price", "qty")
-"""What bars need of the trades."""
+"""What bars need from the trades."""
 
 KEY = ("date", "exchange", "symbol", "open_ts")
 PARTITION_COLUMNS = ("date",)
@@ -27,11 +27,11 @@ CONTEXT = Context(prec=76, rounding=ROUND_HALF_EVEN)
 
 
 def bars(trades: DataFrame, interval: str, watermark: str | None = None) -> DataFrame:
-    """Return bars of one interval, such as `1 minutes`; times begin at full intervals since 1970, UTC."""
+    """Return bars of one interval, such as `1 minutes`; they begin at whole intervals since 1970, UTC."""
     usable = trades.where(F.col("price").isNotNull() & F.col("qty").isNotNull())
     if watermark is not None:
         usable = usable.withWatermark("event_ts", watermark)
-    # Trades of one moment are in the order in which their source sent them.
+    # Trades with the same time are in the order in which their source sent them.
     moment = F.struct("event_ts", "position", "stream_id")
     grouped = usable.groupBy(F.window("event_ts", interval).alias("window"), "exchange", "symbol").agg(
         F.min_by("price", moment).alias("open"),
@@ -60,7 +60,7 @@ def bars(trades: DataFrame, interval: str, watermark: str | None = None) -> Data
 
 
 def quotient(dividend: Decimal | None, divisor: Decimal | None) -> Decimal | None:
-    """Divide, with 18 places behind the point: Spark's own division of such numbers has six."""
+    """Divide with 18 decimal places: Spark's own division of such numbers has six."""
     if dividend is None or not divisor:
         return None
     return CONTEXT.quantize(CONTEXT.divide(dividend, divisor), PLACES)

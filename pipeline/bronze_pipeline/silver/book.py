@@ -1,4 +1,4 @@
-"""An order book that is built from changes; nothing here knows Spark."""
+"""An order book built from changes; nothing here knows Spark."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Side:
 
     quantities: dict[Decimal, Decimal] = field(default_factory=dict)
     prices: list[Decimal] = field(default_factory=list)
-    """Those of the quantities, the lowest first."""
+    """The prices with quantities, lowest first."""
 
     def put(self, price: Decimal, quantity: Decimal) -> None:
-        """Set the quantity at a price; none removes it."""
+        """Set the quantity at a price; zero removes it."""
         known = price in self.quantities
         if quantity:
             self.quantities[price] = quantity
@@ -47,8 +47,8 @@ class Side:
 class OrderBook:
     """The book of one symbol in one stream, as of its last message.
 
-    A message may come in parts; all have its position. What comes behind a later message is not applied,
-    but counted, until a snapshot sets everything right.
+    A message may come in parts; all have its position. What comes after a later message is not applied but
+    counted, until a snapshot corrects everything.
     """
 
     bids: Side = field(default_factory=Side)
@@ -56,14 +56,14 @@ class OrderBook:
     position: int = -1
     """Of the last message."""
     has_snapshot: bool = False
-    """Whether a snapshot began it; before, levels that did not change are missing."""
+    """Whether a snapshot started it; without one, levels that did not change are missing."""
     late: int = 0
-    """Levels that were not applied since the last snapshot."""
+    """Levels not applied since the last snapshot."""
     unusable: int = 0
     """Levels without a price or quantity since the last snapshot."""
 
     def begin(self, position: int, *, is_snapshot: bool) -> None:
-        """Begin a message, or go on with it."""
+        """Begin a message, or continue it."""
         if is_snapshot and position > self.position:
             self.bids.clear()
             self.asks.clear()

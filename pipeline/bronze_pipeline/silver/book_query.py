@@ -30,7 +30,7 @@ class BookQuery:
     """Of the table `book_changes`."""
     depth: int
     label: str | None = None
-    """The interval as it is written in names, such as 1s; None for a row after each message."""
+    """The interval as used in names, such as 1s; None for a row after each message."""
     interval_us: int | None = None
     output_mode: str = "append"
 
@@ -55,8 +55,8 @@ class BookQuery:
         return book_top(changes, self.depth, self.interval_us)
 
     def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
-        # Written even if the table has it: Spark's state must get there as well. Two commits, each once:
-        # rows to be replaced are few, and new ones never need a look at the table.
+        # Written even if the table has it: Spark's state must get there too. Two commits, each once: few rows
+        # are replaced, and new ones never require a look at the table.
         replacing = f"{job}-again"
         results = rows.mapInArrow(
             WriteBooks(self._table.staging, self._table.schema), RESULT_SCHEMA

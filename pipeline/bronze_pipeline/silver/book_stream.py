@@ -1,8 +1,8 @@
 """Book changes to the best levels after each message, with the books in Spark's state.
 
-A message becomes one event for each level, and nothing marks the last: what a micro-batch has of a message
-is applied and emitted, and when the next one has more of it, the row is emitted `again`, to replace the
-first. So the table ends with the last message, and every message has one row.
+A message becomes one event for each level, and nothing marks the last: the part of a message in a micro-batch
+is applied and emitted, and if the next one has more of it, the row is emitted `again`, to replace the first.
+So the table ends with the last message, and every message has one row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGE_COLUMNS = (
     "exchange", "symbol", "event_ts", "local_ts", "stream_id", "position", "level",
     "is_snapshot", "side", "price", "qty",
 )  # fmt: skip
-"""What a book needs of the changes."""
+"""What a book needs from the changes."""
 
 BOOK = ("stream_id", "exchange", "symbol")
 KEY = ("date", *BOOK, "position")
@@ -36,7 +36,7 @@ INTERVAL_KEY = ("date", *BOOK, "interval_ts")
 AGAIN = "again"
 
 LEVELS = "array<struct<price: decimal(38,18), qty: decimal(38,18)>>"
-# Times are whole microseconds between Spark and Python: pandas knows fewer years than Spark.
+# Times are whole microseconds between Spark and Python: pandas covers fewer years than Spark.
 OUTPUT = (
     "stream_id string, exchange string, symbol string, position long, event_us long, local_us long,"
     " is_snapshot boolean, has_snapshot boolean, late long, unusable long,"
@@ -45,7 +45,7 @@ OUTPUT = (
 
 
 def book_top(changes: DataFrame, depth: int, interval_us: int | None = None) -> DataFrame:
-    """Return the best `depth` levels after each message; with an interval, after the last message in each."""
+    """Return the best `depth` levels after each message, or after the last message in each interval."""
     # Without a position there is no order, and without an order no book.
     usable = changes.where(F.col("position").isNotNull()).select(
         *BOOK,
@@ -81,7 +81,7 @@ class Books(StatefulProcessor):
         self._interval_us = interval_us
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        # The book, which row was the last, and the time up to which it came.
+        # The book, its last row, and the time it has reached.
         self._state: ValueState = handle.getValueState("book", "book string, emitted long, clock_us long")
 
     def handleInputRows(  # noqa: N802 - Spark's name

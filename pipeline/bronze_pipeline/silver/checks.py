@@ -1,8 +1,7 @@
-"""Compares the books with the snapshots that the source made of them.
+"""Compares the books with the source's own snapshots of them.
 
-A snapshot of the stream shows the book as it is after the last change before it. Snapshots that are taken
-at intervals, or of which crossed levels were removed, may rightly differ; the counts are kept apart by
-`data_name`.
+A snapshot in the stream shows the book after the last change before it. Snapshots taken at intervals, or
+with crossed levels removed, may differ for good reason; counts are kept separately by `data_name`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ BOOK_COLUMNS = (*BOOK, "position", "has_snapshot", "bids", "asks")
 
 
 def book_checks(book: DataFrame, snapshots: DataFrame, depth: int) -> DataFrame:
-    """Return for each snapshot whether the book of `depth` levels is the same, as far as both go."""
+    """Return for each snapshot whether the book of `depth` levels matches it, as far as both go."""
     shown = [_plain("bids"), _plain("asks")]
     own = book.where("has_snapshot").select(
         *BOOK,

@@ -1,8 +1,8 @@
-"""Follows a table: `bronze.table`, a data source of Spark whose rows are the files that were added.
+"""Follows a table: `bronze.table`, a Spark data source whose rows are the files that were added.
 
-Rows are read from the files by `rows_of`, in the tasks and only the columns that are asked for. A new
-checkpoint begins with the files that the table has, the oldest first, and goes on with each commit of the
-table's log. A commit is never divided between micro-batches, so what bronze stored together stays together.
+`rows_of` reads rows from the files, in the tasks and only the requested columns. A new checkpoint begins with
+the files that the table has, oldest first, and continues with each commit in the table's log. A commit is
+never split between micro-batches, so what bronze stored together stays together.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bronze_pipeline.tables.tables import TableError, in_one_line
 
 NAME = "bronze.table"
 FILES = pa.schema([("path", pa.string()), ("partition", pa.string())])
-"""A file, relative to the table's folder, and its partition's values as JSON."""
+"""A file, relative to the table's folder, and its partition values as JSON."""
 
 
 @dataclass(frozen=True)
 class TableOptions(StreamOptions):
     """What the source takes."""
 
-    table: str = option(Text(), "The table, as a URL.", required=True)
+    table: str = option(Text(), "URL of the table.", required=True)
 
 
 class TableSource(DataSource):
@@ -58,10 +58,10 @@ class TableSource(DataSource):
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a table from a checkpoint on.
+    """Reads a table from a checkpoint onwards.
 
-    An offset says which files of the `snapshot`, the version with which the checkpoint began, are read
-    (`files`), and which version comes `next`.
+    An offset says how many files of the `snapshot`, the version at which the checkpoint began, have been
+    read (`files`), and which version comes `next`.
     """
 
     def __init__(self, url: str, max_records: int) -> None:
@@ -118,7 +118,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self, offset: dict[str, Any]) -> None:
         if offset["table"] != self._log.table_id():
             raise OptionError(
-                f"the table at {self._log.url} was made anew after the checkpoint was. {NEW_CHECKPOINT}"
+                f"the table at {self._log.url} was recreated after the checkpoint was made. {NEW_CHECKPOINT}"
             )
 
 
@@ -141,7 +141,7 @@ def rows_of(
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """What a worker does to read rows of files; it travels there."""
+    """What a worker does to read rows of files; it is sent there."""
 
     url: str
     schema: pa.Schema
@@ -165,7 +165,7 @@ class ReadFiles:
             file = ds.dataset(target, filesystem=system, format="parquet")
             for rows in file.to_batches(columns=stored.names, filter=self.where, batch_size=ROWS_IN_BATCH):
                 if len(rows):
-                    # A batch without columns would lose its rows.
+                    # Casting a batch without columns would lose its rows.
                     yield self._complete(rows.cast(stored) if stored.names else rows, known)
         except FileNotFoundError as error:
             raise OptionError(

@@ -1,7 +1,7 @@
 """Runs the silver queries, and counts what they do.
 
-With `available_now` the records come first and then what is made of them, so that one run takes everything
-through. Otherwise all queries run side by side, each following the table before it.
+With `available_now`, the records come first and then what is made from them, so that one run carries
+everything through. Otherwise all queries run side by side, each following the table before it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from bronze_pipeline.silver.records import RECORDS
 
 @dataclass
 class SilverTotals:
-    """What a run did so far."""
+    """What a run has done so far."""
 
     batches: int = 0
     rows: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     faults: int = 0
     late: dict[tuple[str | None, int], int] = field(default_factory=dict)
-    """Trades that were too late for their bars, of each query and batch."""
+    """Trades that were too late for their bars, by query and batch."""
     book_checks: list[dict[str, Any]] | None = None
-    """How often the books are as the source says, at the end of a run that can tell."""
+    """How often the books match the source's snapshots, at the end of a run that can tell."""
     began: float = field(default_factory=time.monotonic)
 
     def add(self, report: SilverBatchReport) -> None:
@@ -78,7 +78,7 @@ class SilverTotals:
 
 
 def stages(spark: SparkSession, plan: SilverPlan) -> list[list[Query]]:
-    """Return the queries; those of a stage follow tables of the one before."""
+    """Return the queries; those of a stage follow tables of the previous one."""
     options = plan.options
     schemas = {record.table: table_schema(spark, record) for record in RECORDS}
     made: list[Query] = [
@@ -106,7 +106,7 @@ def stages(spark: SparkSession, plan: SilverPlan) -> list[list[Query]]:
 
 
 def run_silver(plan: SilverPlan) -> int:
-    """Run until all is done, a signal comes, or it fails; print a summary as JSON on stdout."""
+    """Run until everything is done, a signal comes, or it fails; print a summary as JSON on stdout."""
     options, totals = plan.options, SilverTotals()
 
     def work(spark: SparkSession, watch: Watch) -> None:
@@ -123,7 +123,7 @@ def run_silver(plan: SilverPlan) -> int:
                 keep_running(partial(_start, spark, stage, how), watch, retries=options.retries)
         finally:
             if totals.late:
-                watch.progress.note("Some trades were later than --watermark allows, and are in no bar.")
+                watch.progress.note("Some trades came later than --watermark allows and are not in any bar.")
         if (
             options.available_now
             and options.book_depth
@@ -140,7 +140,7 @@ def _start(spark: SparkSession, stage: Sequence[Query], how: QuerySettings) -> I
 
 
 def _check_books(spark: SparkSession, plan: SilverPlan) -> list[dict[str, Any]]:
-    """Compare the books with the snapshots of the source, where it sent any."""
+    """Compare the books with the source's snapshots, if it sent any."""
     book, snapshots = (
         table_frame(spark, plan.lake.table_url(name), columns)
         for name, columns in (("book_top", BOOK_COLUMNS), ("book_snapshots", SNAPSHOT_COLUMNS))

@@ -18,7 +18,7 @@ from bronze_pipeline.tables.commit_log import Commit, CommitLog
 from bronze_pipeline.tables.files import Folder, Written
 from bronze_pipeline.tables.tables import format_of
 
-NEW_CHECKPOINT = "Use a new checkpoint; rows that the silver tables have already are not stored twice."
+NEW_CHECKPOINT = "Use a new checkpoint; rows already in the silver tables are not stored twice."
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Added(InputPartition):
 
 
 class Log(Protocol):
-    """The log of a table; it travels to the workers."""
+    """The log of a table; it is sent to the workers."""
 
     url: str
 
@@ -39,10 +39,10 @@ class Log(Protocol):
         """Return the newest version; -1 if nothing was committed yet."""
 
     def table_id(self) -> str:
-        """Return what tells this table from another one at the same place."""
+        """Return an id that distinguishes this table from another one at the same place."""
 
     def snapshot(self, version: int) -> list[Added]:
-        """Return the files that the table had at a version, in the order in which their events happened."""
+        """Return the files that the table had at a version, in the order of their events."""
 
     def added(self, version: int) -> list[Added]:
         """Return the files that a version added."""
@@ -56,8 +56,8 @@ def log_of(url: str) -> Log:
 class DeltaLog:
     """The log of a Delta table.
 
-    Files that compaction writes change no data and are passed over, and removed ones are no concern of an
-    append-only table.
+    Files written by compaction change no data and are skipped; an append-only table need not care about
+    removed files.
     """
 
     def __init__(self, url: str) -> None:
@@ -98,7 +98,7 @@ class DeltaLog:
         ]
 
     def _open(self) -> deltalake.DeltaTable:
-        # Only when it is asked: the reader travels to the workers, and a table does not.
+        # Opened on first use: the reader is sent to the workers, and a table cannot be.
         if self._table is None:
             try:
                 self._table = deltalake.DeltaTable(self.url)
@@ -164,7 +164,7 @@ def _order(row: dict[str, Any]) -> tuple[str, int, Any, str]:
 def _place(
     partition: Mapping[str, Any], lowest: Mapping[str, Any], commit: Any, path: str
 ) -> tuple[str, int, Any, str]:
-    """Return where a file comes among others."""
-    # Positions of a stream grow with its dates, so that each stream is in order.
+    """Return a file's place in the order."""
+    # Positions of a stream grow with its dates, so each stream is in order.
     position = lowest.get("position")
     return str(partition.get("date")), -1 if position is None else position, commit, path

@@ -1,7 +1,7 @@
-"""What every query of the silver job is, and how one is started.
+"""What every query of the silver job has in common, and how one is started.
 
-Each has its own checkpoint, named after it. A batch that Spark repeats after a crash is known to each
-table by the query's id and the batch's number, and is not stored again.
+Each has its own checkpoint, named after it. Each table recognizes a batch that Spark repeats after a crash by
+the query's id and the batch's number, and does not store it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from bronze_pipeline.bronze.job import QUERY_ID
 from bronze_pipeline.silver.follow import NAME, TableSource
 
-# The interface that keeps the books needs this one; it also holds more bars than memory does.
+# The API that keeps the books requires this one; it also holds more bars than memory can.
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -44,16 +44,16 @@ class Query(Protocol):
 
     @property
     def source(self) -> str:
-        """URL of the table that it follows."""
+        """URL of the table to follow."""
 
     def open(self, spark: SparkSession) -> None:
-        """Open its tables, and make them if they are not there."""
+        """Open its tables, creating them if necessary."""
 
     def read(self, files: DataFrame) -> DataFrame:
         """Return the rows of a micro-batch, from the files of the source."""
 
     def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
-        """Store a micro-batch; None if the tables have it already."""
+        """Store a micro-batch; return None if the tables already have it."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class SilverBatchReport:
     query: str
     batch: int
     outcome: Outcome | None
-    """None if the tables had it already."""
+    """None if the tables already had it."""
     seconds: float
 
     def __str__(self) -> str:
         head = f"{self.query}, batch {self.batch}: "
         if self.outcome is None:
-            return head + "the tables have it already"
+            return head + "the tables already have it"
         rows = ", ".join(f"{count} {name}" for name, count in self.outcome.rows.items()) or "nothing"
         counts = f"{self.outcome.duplicates} duplicates, {self.outcome.faults} faults"
         return f"{head}{rows}, {counts}, {self.seconds:.1f} s"
@@ -77,7 +77,7 @@ class SilverBatchReport:
 
 @dataclass(frozen=True)
 class QuerySettings:
-    """How queries are run."""
+    """How queries run."""
 
     checkpoints: str
     available_now: bool
@@ -98,7 +98,7 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
         began = time.monotonic()
         job = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if job is None:
-            raise RuntimeError("Spark does not tell the id of the streaming query")
+            raise RuntimeError("Spark does not give the id of the streaming query")
         outcome = query.write(rows, job, batch)
         how.on_batch(SilverBatchReport(query.name, batch, outcome, time.monotonic() - began))
 
@@ -110,6 +110,6 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the columns of a frame as those of a table; any may be NULL."""
+    """Return a frame's columns as a table's; any may be NULL."""
     fields = to_arrow_schema(schema, timezone="UTC")
     return pa.schema([each.with_nullable(True) for each in fields])

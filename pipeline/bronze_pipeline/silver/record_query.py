@@ -40,7 +40,7 @@ def table_schema(spark: SparkSession, record: RecordKind) -> pa.Schema:
 
 @dataclass
 class RecordQuery:
-    """Types and stores what bronze gets."""
+    """Types and stores the events of bronze."""
 
     source: str
     lake: Lake
@@ -59,7 +59,7 @@ class RecordQuery:
         return files
 
     def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
-        # The source is asked once; the files are read for each kind of record, with its columns alone.
+        # The source is read once; the files are read for each kind of record, only with its columns.
         files = rows.sparkSession.createDataFrame(rows.collect(), rows.schema)
         occurring = self._occurring(files)
         left = [record for record in occurring if not self._tables[record.table].has(job, batch)]
@@ -67,7 +67,7 @@ class RecordQuery:
             return None
         prepared = {record.table: self._prepare(files, record) for record in left}
         faults = [file for each in prepared.values() for file in each.faults]
-        # First: a repeated batch skips the tables that have it, and would not find their faults again.
+        # Faults first: a repeated batch skips the tables that have it, and would not find their faults again.
         if faults and not self._quarantine.has(job, batch):
             self._quarantine.commit(faults, job, batch)
         stored: dict[str, int] = {}
@@ -81,7 +81,7 @@ class RecordQuery:
         return Outcome(stored, duplicates, sum(file.rows for file in faults))
 
     def _occurring(self, files: DataFrame) -> list[RecordKind]:
-        """Return the kinds of records that the files have."""
+        """Return the kinds of records in the files."""
         read = ReadFiles(self.source, CASES, None)
         found = files.mapInArrow(lambda batches: _distinct(read(batches)), from_arrow_schema(CASES)).collect()
         present = {row["payload_case"] for row in found}

@@ -1,15 +1,14 @@
 """Bronze events to typed rows: for each kind of record a pure function of a frame.
 
-Every table begins with the same columns. `event_ts` is the exchange's time, or the local one where the
-exchange gives none, or else that of the sidecar. Text that is no number becomes NULL in its row and an
-entry of `faults`, which the quarantine table gets; a number that the exchange did not give is NULL and no
-fault.
+Every table begins with the same columns. `event_ts` is the exchange's time, or the local time if the
+exchange gives none, or else the sidecar's. Text that is not a number becomes NULL in its row and an entry in
+`faults`, which goes to the quarantine table; a number that the exchange did not give is NULL without a fault.
 
-`dedupe_key` names what a row is about. Bronze has each event once, so mostly it is the event's id. Trades
-come again in other streams, when a replay with another request covers the same time: their key is the
-exchange's own id, with the symbol, price and quantity, for some exchanges give the parts of one order the
-same id. A trade without an id, and everything else, is told apart by the event's id alone: two streams are
-two views of a book.
+`dedupe_key` identifies what a row is about. Bronze has each event once, so it is mostly the event's id.
+Trades recur in other streams if a replay with another request covers the same time: their key is the
+exchange's own id, with the symbol, price and quantity, because some exchanges give the parts of one order the
+same id. Trades without an id, and everything else, are told apart only by the event's id: two streams are two
+views of a book.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ENVELOPE = (
     "payload_case", "event_id", "stream_id", "position", "level",
     "source", "exchange", "symbol", "local_ts", "ingest_ts", "origin", "meta",
 )  # fmt: skip
-"""The columns of bronze that every record needs beside its payload."""
+"""The bronze columns that every record needs in addition to its payload."""
 
 PARTITION_COLUMNS = ("date", "exchange")
 FAULTS = "faults"
@@ -102,7 +101,7 @@ def option_summaries(events: DataFrame) -> DataFrame:
 
 
 def trade_bars(events: DataFrame) -> DataFrame:
-    """Return the bars that the source made; those made of the trades are in other tables."""
+    """Return the bars that the source made; those made from trades are in other tables."""
     columns = {
         "kind": enum_name(F.col("trade_bar.kind"), "BAR_KIND_"),
         "interval": F.col("trade_bar.interval"),
@@ -236,7 +235,7 @@ def _snapshots(events: DataFrame, payload: str) -> DataFrame:
 
 
 def _levels(levels: Column) -> Column:
-    """Return the levels that are there: a book with fewer than `depth` has empty ones at its end."""
+    """Return the levels that exist: a book with fewer than `depth` has empty ones at the end."""
     there = F.filter(levels, lambda level: (level["price_str"] != "") | (level["qty_str"] != ""))
     return F.transform(
         there,

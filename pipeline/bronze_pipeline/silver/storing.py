@@ -1,8 +1,8 @@
-"""Stores typed rows: tasks write the files, the driver leaves out what the table has, and commits.
+"""Stores typed rows: tasks write the files; the driver leaves out what the table has, and commits.
 
 Rows with the same `dedupe_key` are the same. A table is searched for a batch's keys only in the partitions
-and the span of time that the batch touches: the same record has the same `event_ts`. Rows without a key
-are kept.
+and the time span that the batch touches: the same record has the same `event_ts`. Rows without a key are
+kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bronze_pipeline.tables.tables import Table
 
 QUARANTINE = pa.schema(
     [
-        # The table's day, so that a fault is found beside its row.
+        # The table's day, so that a fault is found next to its row.
         pa.field("date", pa.date32()),
         pa.field("table", pa.string()),
         pa.field("event_id", pa.string()),
@@ -44,13 +44,13 @@ _ROW_COLUMNS = ("date", "event_id", "exchange", "symbol", "event_ts")
 RESULT = pa.schema([("name", pa.string()), ("file", pa.string())])
 RESULT_SCHEMA = "name string, file string"
 ROWS, FAULTY = "rows", "faults"
-# Sources round times differently; a record's time is looked for within this.
+# Sources round times differently; a record's time may differ by this much.
 SAME_TIME = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
 class UncommittedFiles:
-    """Files that tasks wrote and no commit has yet."""
+    """Files that tasks wrote and that are not in a commit yet."""
 
     rows: Sequence[Written]
     faults: Sequence[Written]
@@ -114,7 +114,7 @@ def quarantined(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
 
 
 def distinct(table: Table, files: Sequence[Written]) -> Stored:
-    """Leave out of new files what is in the table, or in an earlier one of them."""
+    """Leave out of new files what is in the table, or in an earlier new file."""
     if not files:
         return Stored()
     parts = [read_file(table.staging, file.path, ["dedupe_key", "event_ts"]) for file in files]
@@ -131,7 +131,7 @@ def distinct(table: Table, files: Sequence[Written]) -> Stored:
 
 
 def _known(table: Table, files: Sequence[Written], new: pa.Table) -> pa.Array:
-    """Return those of the keys that the table has."""
+    """Return the keys that the table already has."""
     folders = {file.path.rpartition("/")[0] for file in files}
     paths = [path for path in table.index()["path"].to_pylist() if path.rpartition("/")[0] in folders]
     return values_there(table, paths, new["dedupe_key"], "dedupe_key", _near(new["event_ts"]))

@@ -1,8 +1,8 @@
 """A Delta table whose rows are replaced by key, each micro-batch once.
 
-Files that hold one of the keys are written anew without it. Not by delta-rs' own merge: it stores texts as
-views, which Arrow compares with nothing else, so readers could not filter them; and to it no NULL is like
-another, so the bars of an exchange without a name would be there many times.
+Files that hold one of the keys are rewritten without it. delta-rs's own merge is not used: it stores text as
+views, which Arrow cannot compare with other types, so readers could not filter them; and it treats no two
+NULLs as equal, so the bars of an exchange without a name would be there many times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UpsertTable:
         return self._table.has(job, batch)
 
     def put(self, rows: pa.Table, job: str, batch: int) -> None:
-        """Add the rows, and replace those whose keys are there; all at once."""
+        """Add the rows, and replace those with the same keys; all at once."""
         writer = FileWriter(self._table.staging, self._table.schema, "part")
         touched: list[str] = []
         for path, partition in self._candidates(rows):
@@ -45,7 +45,7 @@ class UpsertTable:
         self._table.commit(writer.finish(), job, batch, removed=touched)
 
     def _candidates(self, rows: pa.Table) -> Iterator[tuple[str, pa.Scalar]]:
-        """Find the files that may hold one of the keys; give their paths and partitions."""
+        """Yield the path and partition of each file that may hold one of the keys."""
         partition, *others = self._key
         files = self._table.files()
         known = files[f"partition.{partition}"].cast(rows[partition].type)
@@ -62,7 +62,7 @@ class UpsertTable:
         yield from zip(files["path"].to_pylist(), files[f"partition.{partition}"], strict=True)
 
     def _kept(self, path: str, partition: pa.Scalar, rows: pa.Table) -> pa.Table | None:
-        """Return the rows of a file whose keys are not among the new ones; None if that is all of them."""
+        """Return the rows of a file whose keys are not among the new ones; None if that is all rows."""
         old = self._complete(read_file(self._table.folder, path, self._key[1:]), partition)
         numbers = pa.array(range(len(old)), pa.int64())
         keys = pa.concat_tables(
@@ -78,7 +78,7 @@ class UpsertTable:
         return self._complete(read_file(self._table.folder, path), partition).take(kept)
 
     def _complete(self, stored: pa.Table, partition: pa.Scalar) -> pa.Table:
-        """Add the partition's column, and give all columns the types and the order of the table's."""
+        """Add the partition column, and give all columns the table's types and order."""
         found = stored.append_column(self._key[0], pa.repeat(partition, len(stored)))
         schema = pa.schema([field for field in self._table.schema if field.name in found.schema.names])
         return found.select(schema.names).cast(schema)

@@ -1,4 +1,4 @@
-"""What Kinesis and SQS share: how to reach AWS, and data that the driver has read already."""
+"""What Kinesis and SQS share: how to reach AWS, and records that the driver has already read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
-# Also after being throttled; the waits between them grow to 20 seconds.
+# Also after throttling; the waits between them grow to 20 seconds.
 ATTEMPTS = 10
 
 
@@ -33,20 +33,20 @@ class Carried(InputPartition):
 class AwsAccess(AwsEndpoint):
     """How to reach a service. Credentials are found where the AWS tools find them."""
 
-    region: str | None = option(Region(), "AWS region; by default that of the AWS tools.")
-    profile: str | None = option(Text(), "Profile of the AWS tools; by default their usual credentials.")
+    region: str | None = option(Region(), "AWS region; the AWS tools' default if not given.")
+    profile: str | None = option(Text(), "Profile of the AWS tools; their default credentials if not given.")
 
 
 @contextmanager
 def service(name: str, access: AwsAccess, calls_at_once: int = 1) -> Iterator[Any]:
-    """Yield a client of a service; close it on leaving."""
+    """Yield a client for a service; close it on leaving."""
     import boto3  # noqa: PLC0415 - only where AWS is used
     from botocore.config import Config  # noqa: PLC0415
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
     from botocore.session import Session  # noqa: PLC0415
 
     def refuse_certificate(caught_exception: Exception | None = None, **_: Any) -> None:
-        # The library takes it for a broken connection, and would go on trying for a minute.
+        # The library treats it as a broken connection, and would keep trying for a minute.
         if caught_exception is not None and certificate_fault(caught_exception, f"--{name}-tls"):
             raise caught_exception
 
@@ -77,7 +77,7 @@ def service(name: str, access: AwsAccess, calls_at_once: int = 1) -> Iterator[An
 
 
 def _time(value: Any) -> datetime:
-    """Read a time of an answer. The library's own way costs more than all the rest of a record."""
+    """Parse a time in an answer. The library's own parser costs more than the rest of a record."""
     from botocore.utils import parse_timestamp  # noqa: PLC0415 - only where AWS is used
 
     if isinstance(value, int | float):
@@ -94,13 +94,13 @@ def meaning(error: Exception, service_name: str) -> Refused | Unreachable:
     where = f"{flags}-region, {flags}-profile and the variables and files of the AWS tools"
     match meaning_of(error):
         case Meaning.CREDENTIALS_REFUSED:
-            # What AWS writes about it may hold parts of the request.
+            # The text from AWS may contain parts of the request.
             code = error_code(getattr(error, "response", {}))
             return Refused(f"{service_name}: AWS refuses the credentials ({code}): check {where}")
         case Meaning.NO_CREDENTIALS:
             return Refused(f"{service_name}: {error}: check {where}")
         case Meaning.DENIED:
-            return Refused(f"{service_name}: the credentials do not permit what reading takes: {error}")
+            return Refused(f"{service_name}: the credentials lack a permission that reading needs: {error}")
         case Meaning.MISSING:
             return Refused(f"{service_name}: check the name in --from, and {flags}-region: {error}")
     fault = certificate_fault(error, f"{flags}-tls")

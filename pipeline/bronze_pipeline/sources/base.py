@@ -2,25 +2,25 @@
 
 A source reads one bus. It is a package here with
 
-- a Python data source of Spark (`DataSource`), registered as `bronze.<bus>`, whose rows are
+- a Python data source for Spark (`DataSource`), registered as `bronze.<bus>`, whose rows are
   `schema.ARRIVED`;
 - its options, in a subclass of `options.StreamOptions`;
-- a `Bus`, which tells the command line which of them are flags, makes the others of a URL, and counts the
+- a `Bus`, which tells the command line which of them are flags, takes the others from a URL, and counts the
   lag;
 - one line in `sources/__init__.py`.
 
 Rules for the reader of a stream:
 
-- An offset is a dict of plain values that names the next record to be read, together with what tells that
-  the bus was emptied or made anew in between (JetStream: the stream's time of creation).
+- An offset is a dict of plain values that names the next record to read, together with what reveals that
+  the bus was emptied or recreated in between (JetStream: the stream's time of creation).
 - `read` runs in worker processes: it imports its client there, opens a connection for each partition,
   closes it, and yields Arrow batches of `ARRIVED` with at most `ROWS_IN_BATCH` rows.
-- Records that should be there and are not are never passed over in silence: `DataLoss` by default, a row
-  with `loss` set where the operator chose to go on. Such rows end in the quarantine table.
-- What will not pass by itself, such as a wrong password, is `Refused`; all else is `Unreachable`, and tried
-  again. Both are in `bronze_buses.errors`.
-- The same offsets give the same rows again. A bus that cannot do that sets `Bus.repeats = False`; then the
-  id of an event alone keeps it from being stored twice.
+- Missing records are never skipped silently: `DataLoss` by default, a row with `loss` set if the operator
+  chose to continue. Such rows end up in the quarantine table.
+- An error that will not go away by itself, such as a wrong password, is `Refused`; any other is
+  `Unreachable`, and retried. Both are in `bronze_buses.errors`.
+- The same offsets give the same rows again. A bus that cannot do that sets `Bus.repeats = False`; then only
+  the id of an event keeps it from being stored twice.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class DataLoss(RuntimeError):  # noqa: N818 - named for what it says
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}. To go on without them, and have this recorded, set onDataLoss to 'continue'."
+            f"{what}. To continue without them and have this recorded, set onDataLoss to 'continue'."
         )
 
 
 class BusSource(DataSource):
-    """A data source of ours; each adds its readers."""
+    """One of our data sources; each adds its readers."""
 
     NAME: ClassVar[str]
 
@@ -77,7 +77,7 @@ class Bus(ABC):
     name: ClassVar[str]
     """Its name in `bronze.<name>` and in the column `bus`."""
     schemes: ClassVar[Sequence[str]]
-    """Schemes of the URLs that mean it."""
+    """Schemes of its URLs."""
     url_form: ClassVar[str]
     """What such a URL looks like, for messages."""
     data_source: ClassVar[type[BusSource]]
@@ -85,18 +85,18 @@ class Bus(ABC):
     options: ClassVar[type[StreamOptions]]
     """All options of the source."""
     access: ClassVar[type[Any]]
-    """Those of them that are flags of this bus alone: how it is reached."""
+    """Those that are flags of this bus only: how it is reached."""
     subject: ClassVar[Sequence[str]]
-    """Options that say what is read, not how it is reached; a checkpoint belongs to these."""
+    """Options that say what is read, not how it is reached; a checkpoint belongs to them."""
     repeats: ClassVar[bool] = True
     """Whether the same offsets give the same rows again."""
 
     @abstractmethod
     def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
-        """Return the options that a URL gives, by their names, or what is wrong with it."""
+        """Return the options in a URL, by name, or what is wrong with it."""
 
     def jars(self, options: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG002 - for a source that is not ours
-        """Return what a session that this program starts has to load."""
+        """Return the jars that a session started by this program must load."""
         return ()
 
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -105,18 +105,18 @@ class Bus(ABC):
         return spark.readStream.format(self.data_source.name()).options(**options).load()
 
     def settle(self, options: Mapping[str, str], receipts: Sequence[str]) -> None:  # noqa: B027 - only for some
-        """Give back what records brought in `receipt`, now that the tables have them."""
+        """Return the records' receipts to the bus, now that the tables have the records."""
 
     def loss_in(self, error: str) -> str | None:  # noqa: ARG002 - for a source that is not ours
-        """Return what is lost, if that is what an error of the source's own says."""
+        """Return what is lost, if the source's own error says so."""
         return None
 
     def refusal_in(self, error: str) -> str | None:  # noqa: ARG002 - for a source that is not ours
-        """Return what has to be put right, if an error of the source's own says that the bus refuses us."""
+        """Return what to fix, if the source's own error says that the bus refuses us."""
         return None
 
     def watches(self, options: Mapping[str, str]) -> bool:  # noqa: ARG002 - for a source that is not ours
-        """Tell whether `losses` is to be asked about each micro-batch."""
+        """Return whether to call `losses` for each micro-batch."""
         return False
 
     def losses(
@@ -126,9 +126,9 @@ class Bus(ABC):
         batch: int,  # noqa: ARG002
         firsts: Mapping[tuple[str, str], int],  # noqa: ARG002
     ) -> Sequence[pa.RecordBatch]:
-        """Return a row of `ARRIVED` for each loss, for a source that gives no such rows itself.
+        """Return a row of `ARRIVED` for each loss, for a source that gives no such rows.
 
-        `firsts` has the first position that came, by destination and partition.
+        `firsts` has the first position that arrived, by destination and partition.
         """
         return []
 
@@ -138,7 +138,7 @@ class Bus(ABC):
 
 
 def most(limit: ReadLimit) -> int | None:
-    """Return how many rows Spark lets a micro-batch have; None if as many as there are."""
+    """Return how many rows Spark allows in a micro-batch; None if there is no limit."""
     if isinstance(limit, ReadAllAvailable):
         return None
     if isinstance(limit, ReadMaxRows):
@@ -147,7 +147,7 @@ def most(limit: ReadLimit) -> int | None:
 
 
 def check_stream(offset: Mapping[str, Any], name: str, created: str) -> None:
-    """Refuse to go on in another stream than that of an offset: its numbers mean other records."""
+    """Refuse to continue in a stream other than the offset's: its numbers mean other records."""
     if offset["stream"] != name:
         raise OptionError(
             f"the checkpoint belongs to the stream '{offset['stream']}', not to '{name}'."
@@ -155,14 +155,14 @@ def check_stream(offset: Mapping[str, Any], name: str, created: str) -> None:
         )
     if offset["created"] != created:
         raise OptionError(
-            f"the stream {name} was created anew at {created}, after the checkpoint was made. What the old"
-            " one had left is lost. Use a new checkpoint to read the new one; events that the table has"
-            " already are not stored twice."
+            f"the stream {name} was recreated at {created}, after the checkpoint was made. Unread records of"
+            " the old one are lost. Use a new checkpoint to read the new one; events already in the table"
+            " are not stored twice."
         )
 
 
 def split(start: int, end: int, parts: int) -> list[tuple[int, int]]:
-    """Cut a range of positions, its end excluded, into at most `parts` of nearly the same length."""
+    """Split a range of positions, its end excluded, into at most `parts` of nearly the same length."""
     length = end - start
     parts = max(1, min(parts, -(-length // ROWS_IN_BATCH)))
     edges = [start + length * number // parts for number in range(parts + 1)]
@@ -190,6 +190,6 @@ def arrived(
 
 
 def loss(destination: str, partition: str, position: str, what: str) -> pa.RecordBatch:
-    """Make the row that says what is missing."""
+    """Make a row that says what is missing."""
     row = {"destination": destination, "bus_partition": partition, "bus_position": position, "loss": what}
     return pa.RecordBatch.from_pylist([row], ARRIVED)

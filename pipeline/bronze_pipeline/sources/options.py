@@ -1,8 +1,8 @@
 """Options of a source, declared once for the command line and for Spark.
 
-On the command line they are flags. Spark passes them on as text, under names in camelCase: `tls_ca_file` is
-`--nats-tls-ca-file` there and `tlsCaFile` here. They stand in Spark's plans, so they hold names of files with
-secrets, never secrets.
+On the command line they are flags. Spark passes them on as text, with names in camelCase: `tls_ca_file` is
+`--nats-tls-ca-file` on the command line and `tlsCaFile` in Spark. They appear in Spark's plans, so they name
+files with secrets and never hold a secret.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ class StreamOptions:
     start: str = option(
         Text(), "Where a new checkpoint begins: earliest, latest or a position.", default=EARLIEST
     )
-    max_records_per_batch: int = option(Integer(1, 10**9), "Most records of a micro-batch.", default=500_000)
-    partitions: int = option(Integer(1, 10_000), "Tasks of a micro-batch.", default=2)
+    max_records_per_batch: int = option(
+        Integer(1, 10**9), "Maximum records in a micro-batch.", default=500_000
+    )
+    partitions: int = option(Integer(1, 10_000), "Tasks per micro-batch.", default=2)
     on_data_loss: str = option(
         Choice("fail", "continue"),
-        "What to do when the bus has lost records that were not read: stop, or note it in quarantine.",
+        "What to do if the bus has lost unread records: stop, or record the loss in quarantine and continue.",
         default="fail",
     )
 
@@ -44,7 +46,7 @@ class StreamOptions:
         return self.on_data_loss == "continue"
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
-        """Yield what is wrong between options, or beyond what their types tell, each with its option."""
+        """Yield conflicts between options, and faults that types cannot see, each with its option."""
         yield from ()
 
 
@@ -52,14 +54,14 @@ Made = TypeVar("Made", bound=StreamOptions)
 
 
 class Start(Scalar):
-    """A place to begin at."""
+    """A place to start."""
 
     metavar = "POSITION"
 
     def read(self, text: str) -> str | list[Fault]:
         if text in {EARLIEST, LATEST} or self.is_position(text):
             return text
-        return [Fault(f"'{shorten(text)}' is not a place to begin.", f"It is {self.choices()}.")]
+        return [Fault(f"'{shorten(text)}' is not a valid start.", f"Use {self.choices()}.")]
 
     def is_position(self, text: str) -> bool:
         raise NotImplementedError
@@ -71,7 +73,7 @@ class Start(Scalar):
 def made(
     cls: type[Made], given: Mapping[str, tuple[str, Raw | None]], problems: list[Problem]
 ) -> Made | None:
-    """Make a source's options of texts, each with the place it came from; add everything that is wrong."""
+    """Make a source's options from texts, each with its origin; add everything that is wrong."""
     names = Names(options_of(cls), listed_by="")
     found: list[Problem] = []
     values = parsed(given, names, found)
@@ -91,7 +93,7 @@ def made(
 
 
 def read_options(cls: type[Made], source: str, given: Mapping[str, str]) -> Made:
-    """Make a source's options of what Spark passes on; raise OptionError with everything that is wrong."""
+    """Make a source's options from what Spark passes on; raise OptionError with everything that is wrong."""
     names = {option_name(each.name).lower(): each.name for each in options_of(cls)}
     texts: dict[str, tuple[str, Raw | None]] = {
         names[name.lower()]: (option_name(names[name.lower()]), text)
@@ -106,7 +108,7 @@ def read_options(cls: type[Made], source: str, given: Mapping[str, str]) -> Made
 
 
 def option_name(name: str) -> str:
-    """Return the name that Spark knows an option by."""
+    """Return an option's name in Spark."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
@@ -114,7 +116,7 @@ def option_name(name: str) -> str:
 def both_or_neither(
     options: StreamOptions, flags: str, *pairs: tuple[str, str]
 ) -> Iterator[tuple[str, Fault]]:
-    """Yield options that mean nothing without each other; `flags` is what their flags begin with."""
+    """Yield options that mean nothing without each other; `flags` is the start of their flags."""
     for first, second in pairs:
         for given, absent in ((first, second), (second, first)):
             if getattr(options, given) is not None and getattr(options, absent) is None:
@@ -123,7 +125,7 @@ def both_or_neither(
 
 
 def read_secret(flag: str, path: Path | None) -> str | None:
-    """Return what a file holds, without the end of its line."""
+    """Return a file's content, without the newline at the end."""
     if path is None:
         return None
     try:

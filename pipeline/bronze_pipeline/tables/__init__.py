@@ -1,1 +1,1 @@
-"""Tables of Parquet files: writing, committing, and leaving out what is there already."""
+"""Tables of Parquet files: writing, committing, and leaving out what is already there."""

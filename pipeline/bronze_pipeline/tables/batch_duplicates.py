@@ -1,4 +1,4 @@
-"""Finds events that come again within a batch of rows. Workers use it, so it imports nothing heavy."""
+"""Finds events that repeat within a batch of rows. Workers use it, so it imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pyarrow.compute as pc
 
 
 def without_repeats(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    """Leave out events whose id came before in the same batch of rows."""
+    """Leave out events whose id came earlier in the same batch of rows."""
     keep = first_of_each(batch["event_id"])
     return (batch, 0) if keep is None else (batch.filter(keep), len(batch) - pc.sum(keep).as_py())
 
 
 def first_of_each(ids: pa.Array | pa.ChunkedArray) -> pa.Array | None:
-    """Return which rows bring an id for the first time; None if all do."""
+    """Return which rows have an id for the first time; None if all do."""
     if isinstance(ids, pa.ChunkedArray):
         ids = ids.combine_chunks()
     if pc.count_distinct(ids, mode="only_valid").as_py() == len(ids) - ids.null_count:

@@ -1,7 +1,7 @@
-"""The commits of a plain Parquet table, as it notes them beside its files.
+"""The commits of a plain Parquet table, as noted next to its files.
 
-The notes are numbered from 0, so that a reader can tell what is new. The first line of one names the job and
-its batch; each other line describes a file.
+The notes are numbered from 0, so that a reader can tell what is new. The first line of a note names the job
+and its batch; each other line describes a file.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ class CommitLog:
         self._folder = f"{root}/{LOG}"
 
     def create(self) -> None:
-        """Make the place of the notes, if there is none."""
+        """Create the folder of the notes, if necessary."""
         self._system.create_dir(self._folder, recursive=True)
         if not self._system.get_file_info(f"{self._folder}/{ID}").is_file:
             self._write(ID, uuid.uuid4().hex)
 
     def table_id(self) -> str:
-        """Return what tells this table from another one at the same place."""
+        """Return an id that distinguishes this table from another one at the same place."""
         return self._read(ID)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the commits, in their order."""
+        """Return the numbers of the commits, in order."""
         found = self._system.get_file_info(FileSelector(self._folder))
         names = [file.base_name.removesuffix(NOTE) for file in found if file.base_name.endswith(NOTE)]
         odd = next((name for name in names if not (name.isascii() and name.isdigit())), None)
         if odd is not None:
-            raise ValueError(f"{LOG}/{odd}{NOTE} is not a note of a commit.")
+            raise ValueError(f"{LOG}/{odd}{NOTE} is not a commit note.")
         return sorted(map(int, names))
 
     def has(self, number: int) -> bool:
         return bool(self._system.get_file_info(f"{self._folder}/{_name(number)}").is_file)
 
     def commits(self) -> list[Commit]:
-        """Return the commits in their order."""
+        """Return the commits in order."""
         return [self.commit(number) for number in self.numbers()]
 
     def commit(self, number: int) -> Commit:
         """Return one commit.
 
-        Raise FileNotFoundError if there is none of that number, ValueError if its note cannot be read.
+        Raise FileNotFoundError if there is none with that number, ValueError if its note cannot be read.
         """
         text = self._read(_name(number))
         try:
@@ -76,7 +76,7 @@ class CommitLog:
             raise ValueError(f"{LOG}/{_name(number)} is damaged: {error}") from error
 
     def add(self, commit: Commit) -> None:
-        """Note a commit; it is there completely, or not at all."""
+        """Note a commit, completely or not at all."""
         head = json.dumps({"job": commit.job, "batch": commit.batch})
         lines = [head, *(file.to_json() for file in commit.files)]
         self._write(_name(commit.number), "\n".join(lines))

@@ -1,8 +1,7 @@
 """Parquet files of a table: tasks write them, the driver commits them.
 
-A `Folder` is where files go: it is a plain value that travels to the workers. A `Written` describes one
-file, with the statistics that let readers, and the check for duplicates, pass over files that cannot hold
-what they look for.
+A `Folder` is where files go: a plain value that is sent to the workers. A `Written` describes one file, with
+the statistics that let readers, and the check for duplicates, skip files that cannot hold what they look for.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ import pyarrow.parquet as pq
 
 ROWS_IN_FILE = 256 * 1024
 ROWS_IN_GROUP = 128 * 1024
-# Columns whose values hardly repeat: a dictionary of them only costs time.
+# Columns whose values rarely repeat: a dictionary of them only costs time.
 DISTINCT_COLUMNS = ("event_id", "bus_position", "raw")
-# What one looks for most; statistics of these go into the table's log.
+# The most common search columns; their statistics go into the table's log.
 INDEXED_COLUMNS = ("stream_id", "position", "payload_case", "exchange", "symbol", "open_ts", "interval_ts")
-# Each of its values gets row groups of its own, so that who reads one kind of events passes over the others.
+# Each of its values gets its own row groups, so that a reader of one kind of event skips the others.
 GROUPED_BY = "payload_case"
 COMPRESSION = "zstd"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -80,7 +79,7 @@ class FileWriter:
         self._written: list[Written] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows; they wait in memory until a file is full, or until `finish`."""
+        """Accept rows; they wait in memory until a file is full, or until `finish`."""
         for values, rows in _divide(batch, self._folder.partition_columns):
             pending = self._pending.setdefault(values, [])
             pending.append(rows.select(self._schema.names))
@@ -125,14 +124,14 @@ def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa
 
 
 def _in_log(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values as they stand in a table's log; times of bars and intervals are whole milliseconds."""
+    """Return values as written in a table's log; times of bars and intervals are whole milliseconds."""
     if not pa.types.is_timestamp(column.type):
         return column
     return pc.strftime(column.cast(pa.timestamp("ms", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_file(folder: Folder, path: str, columns: list[str] | None = None) -> pa.Table:
-    """Read one file, or some of its columns; the partition's columns are not in it."""
+    """Read one file, or some of its columns; the partition columns are not in it."""
     system, root = folder.open()
     return pq.ParquetFile(f"{root}/{path}", filesystem=system).read(columns)
 
@@ -143,7 +142,7 @@ def delete_file(folder: Folder, path: str) -> None:
 
 
 def keep_rows(folder: Folder, files: Sequence[Written], keep: pa.Array) -> list[Written]:
-    """Write files anew without the rows, counted through all of them, that are not to be kept."""
+    """Rewrite files without the rows to drop; `keep` counts rows through all files."""
     kept: list[Written] = []
     start = 0
     for file in files:
@@ -179,7 +178,7 @@ def _divide(
 
 
 def _partition_values(column: pa.Array) -> pa.Array:
-    # Neither format can tell an empty text from NULL there.
+    # Neither format can tell empty text from NULL there.
     texts = column.cast(pa.string()).fill_null("")
     return pc.if_else(pc.equal(texts, ""), NULL_PARTITION, texts)
 

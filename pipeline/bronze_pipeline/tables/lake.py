@@ -1,4 +1,4 @@
-"""Where the tables are: one folder with a table of each name in it."""
+"""Where the tables are: one folder, with a table for each name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Lake:
         return self.url.startswith("file://")
 
     def problem(self) -> str | None:
-        """Say why nothing can be written to this place, as far as that shows before."""
+        """Return why nothing can be written to this place, as far as can be told in advance."""
         url = urlsplit(self.url)
         if url.scheme != "file":
             return None
@@ -51,7 +51,7 @@ class Lake:
         return f"{self.url}/{name}"
 
     def open(self, name: str, schema: pa.Schema, partition_columns: tuple[str, ...]) -> Table:
-        """Open a table, and make it if it is not there; raise TableError if it cannot be used."""
+        """Open a table, creating it if necessary; raise TableError if it cannot be used."""
         if self.format == "parquet":
             return ParquetTable(self.table_url(name), schema, partition_columns)
         return DeltaTable(self.table_url(name), schema, partition_columns, name)

@@ -1,8 +1,8 @@
-"""Removes events that came before: in other files of a micro-batch, and in the table.
+"""Removes events that came earlier: in other files of a micro-batch, or in the table.
 
-Ids are compared exactly. The table's files are opened only where their statistics allow one of the batch's
-streams and positions, and only their id columns are read, so the cost follows from the batch and from what
-overlaps with it, not from the size of the table. Events without an id are kept: nothing tells them apart.
+Ids are compared exactly. A file of the table is opened only if its statistics allow one of the batch's
+streams and positions, and only its id columns are read, so the cost depends on the batch and what overlaps
+it, not on the size of the table. Events without an id are kept: nothing tells them apart.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Distinct:
 
 
 def distinct(table: Table, files: Sequence[Written]) -> Distinct:
-    """Leave out of new files what is in the table, or in an earlier one of them."""
+    """Leave out of new files what is in the table, or in an earlier new file."""
     if not files:
         return Distinct([], 0)
     parts = [read_file(table.staging, file.path, ID_COLUMNS) for file in files]
@@ -47,7 +47,7 @@ def distinct(table: Table, files: Sequence[Written]) -> Distinct:
 
 
 def _known(table: Table, ids: pa.Table) -> pa.Array:
-    """Return those of the ids that the table has."""
+    """Return the ids that the table already has."""
     ranges = (
         ids.filter(pc.is_valid(ids["stream_id"]))
         .group_by("stream_id")
@@ -66,7 +66,7 @@ def _known(table: Table, ids: pa.Table) -> pa.Array:
 def values_there(
     table: Table, paths: Sequence[str], values: pa.ChunkedArray, column: str, where: ds.Expression | None
 ) -> pa.Array:
-    """Return those of the values that a column has in some of the table's files, in the rows that matter."""
+    """Return the values that a column has in some of the table's files, in the rows that `where` selects."""
     if not paths:
         return pa.array([], pa.string())
     system, root = table.folder.open()

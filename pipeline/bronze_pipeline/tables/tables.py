@@ -1,12 +1,12 @@
-"""Tables as sets of Parquet files that grow by one commit for each micro-batch.
+"""Tables as sets of Parquet files that grow by one commit per micro-batch.
 
 `DeltaTable` commits through delta-rs: all files of a micro-batch appear at once, together with the number
 of the batch, so a batch that Spark repeats after a crash is recognized. `ParquetTable` is a folder for
-readers that know no Delta. It moves finished files into place and then notes the batch; a reader that looks
-in between, or after a crash and before the restart, sees a part of a batch. After the restart its content
-is exact as well.
+readers without Delta support. It moves finished files into place and then notes the batch; a reader that
+looks in between, or after a crash and before the restart, sees part of a batch. After the restart its
+content is exact too.
 
-Both assume one job that writes to a table at a time. A job is named by its checkpoint (`job`): a new
+Both assume that one job at a time writes to a table. A job is identified by its checkpoint (`job`): a new
 checkpoint is a new job, whose batches count from 0 again.
 """
 
@@ -41,10 +41,10 @@ INDEX = pa.schema(
         ("rows", pa.int64()),
     ]
 )
-"""What the check for duplicates knows of a file before it opens it; NULL where a file does not tell."""
+"""What the check for duplicates knows about a file before opening it; NULL if unknown."""
 
-# delta-rs lets Arrow compare a filter with the statistics of the columns that it takes for indexed: without
-# this property the first 32. On one of them that has no statistics, the filter would find no rows.
+# delta-rs lets Arrow compare a filter with the statistics of columns that it considers indexed: without this
+# property, the first 32. A filter on one of those without statistics would find no rows.
 INDEXED = "delta.dataSkippingStatsColumns"
 
 STAGING = "_staging"
@@ -55,7 +55,7 @@ class TableError(Exception):
 
 
 def format_of(url: str) -> str | None:
-    """Tell the format of the table at a place; None if there is no table."""
+    """Return the format of the table at a place; None if there is no table."""
     system, root = Folder(url, ()).open()
     log, notes = system.get_file_info([f"{root}/_delta_log", f"{root}/{LOG}"])
     if log.type != pyarrow.fs.FileType.NotFound:
@@ -70,23 +70,23 @@ def _require_format(url: str, wanted: str) -> None:
         raise TableError(f"cannot open the table at {url}: {in_one_line(error)}") from error
     if found not in (None, wanted):
         raise TableError(
-            f"the table at {url} has the format {found}: give --format {found}, or another place."
+            f"the table at {url} has the format {found}: use --format {found}, or another place."
         )
 
 
 def _require_partitions(url: str, found: Sequence[str], wanted: Sequence[str]) -> None:
     if list(found) != list(wanted):
         there, these = (", ".join(each) or "nothing" for each in (found, wanted))
-        raise TableError(f"the table at {url} is divided by {there}, but must be by {these}.")
+        raise TableError(f"the table at {url} is partitioned by {there}, but must be by {these}.")
 
 
 def in_one_line(error: Exception) -> str:
-    """Return an error's text without the lines and colours in which delta-rs writes it."""
+    """Return an error's text on one line, without delta-rs's colours."""
     return " ".join(re.sub(r"\x1b\[\d+m", "", str(error)).split())
 
 
 class Table(Protocol):
-    """A table that is there, with the columns of its schema."""
+    """A table that exists, with the columns of its schema."""
 
     folder: Folder
     """Where readers look."""
@@ -95,7 +95,7 @@ class Table(Protocol):
     schema: pa.Schema
 
     def has(self, job: str, batch: int) -> bool:
-        """Tell whether a batch of a job is in the table; to be asked before its files are written."""
+        """Return whether a job's batch is in the table; call this before writing its files."""
 
     def index(self) -> pa.Table:
         """Return the files that readers see, as rows of `INDEX`."""
@@ -128,7 +128,7 @@ class DeltaTable:
             names = sorted(
                 name for name in there.keys() | wanted.keys() if there.get(name) != wanted.get(name)
             )
-            raise TableError(f"the Delta table at {url} has other columns; these differ: {', '.join(names)}")
+            raise TableError(f"the Delta table at {url} has different columns: {', '.join(names)}")
         _require_partitions(url, self._table.metadata().partition_columns, partition_columns)
 
     def has(self, job: str, batch: int) -> bool:
@@ -137,10 +137,10 @@ class DeltaTable:
         return version is not None and version >= batch
 
     def files(self) -> pa.Table:
-        """Return the files that readers see, with what the log tells of each."""
+        """Return the files that readers see, with what the log says about each."""
         self._table.update_incremental()
         actions = pa.table(self._table.get_add_actions(flatten=True))
-        # The log writes paths as they stand in URLs.
+        # The log writes paths URL-encoded.
         paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
         return actions.set_column(actions.schema.get_field_index("path"), "path", paths)
 
@@ -165,7 +165,7 @@ class DeltaTable:
         return pa.table(arrays, schema=INDEX)
 
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
-        """Add the files of a batch and take others away; all at once."""
+        """Add the files of a batch and remove others; all at once."""
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(path, data_change=True, deletion_timestamp=now) for path in removed
@@ -187,7 +187,7 @@ class DeltaTable:
 
 
 class ParquetTable:
-    """A folder of Parquet files, with the commits noted beside them."""
+    """A folder of Parquet files, with the commits noted next to them."""
 
     def __init__(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...]) -> None:
         self.folder = Folder(url, partition_columns)
@@ -212,7 +212,7 @@ class ParquetTable:
         return any((each.job, each.batch) == (job, batch) for each in self._commits)
 
     def _clean(self, job: str) -> None:
-        """Remove what an attempt left that was killed: staged files, and those in place without a note."""
+        """Remove what a killed attempt left: staged files, and files in place without a note."""
         self._system.delete_dir_contents(f"{self._root}/{STAGING}")
         noted = {f"{self._root}/{file.path}" for file in self._files()}
         for path in _paths(self._system, self._root, ".parquet"):
@@ -241,7 +241,7 @@ class ParquetTable:
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
         number = self._commits[-1].number + 1 if self._commits else 0
         if self._notes.has(number):
-            raise TableError(f"another job writes to the table at {self.folder.url}.")
+            raise TableError(f"another job is writing to the table at {self.folder.url}.")
         moved = []
         for file in files:
             folder, _, name = file.path.rpartition("/")

@@ -91,7 +91,7 @@ class SocketMode(Scalar):
 
 
 def host_port_fault(text: str, *, least_port: int = 1) -> Fault | None:
-    """Say what is wrong with a host:port, or return None."""
+    """Return what is wrong with a host:port, or None."""
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})", text)
     if match and least_port <= int(match[2]) <= 65_535:
         return None

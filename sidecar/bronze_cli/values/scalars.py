@@ -203,7 +203,7 @@ class InputFile(Scalar):
 
 
 def file_fault(text: str, *, shown: bool = True) -> Fault | None:
-    """Say why a file cannot be read, or return None. Do not show a path that may be a secret by mistake."""
+    """Return why a file cannot be read, or None. Unless `shown`, hide the path: it may be a secret."""
     if not text or "\0" in text:
         return Fault("does not name a file.")
     file = f"the file '{text}'" if shown else "the file"

@@ -34,7 +34,7 @@ def test_the_table_of_options_is_complete(node_driver: NodeDriver) -> None:
 
 def test_the_table_of_variables_is_complete() -> None:
     documented = documented_in(ROOT / "docs/tardis-machine.md", "| variable | default | meaning |")
-    # Reading the settings asks forevery variable; what it returns without any are the defaults.
+    # Reading the settings asks for every variable; what it returns without any are the defaults.
     program = f"""
         const {{ readSettings }} = require({json.dumps(str(HOOK / "settings.js"))});
         const names = [];

@@ -4,6 +4,8 @@
 
 const { setTimeout: wait } = require('node:timers/promises');
 
+exports.EXCHANGES = ['bitmex', 'deribit', 'binance-futures'];
+
 exports.replayNormalized = async function* (options) {
   for (let index = 0; index < options.count; index += 1) {
     if (index === options.failAfter) throw failure(options);

@@ -18,7 +18,7 @@ async function serveWebSockets(port, open) {
         return socket.bufferedAmount === 0;
       },
       getBufferedAmount: () => socket.bufferedAmount,
-      end: (code, reason) => socket.close(code, reason?.slice(0, 120)),
+      end: (code, reason = '') => socket.close(code, Buffer.from(reason).subarray(0, 120).toString()),
     };
     socket.on('close', () => {
       connection.closed = true;

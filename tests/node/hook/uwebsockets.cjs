@@ -65,6 +65,7 @@ function connectionOf(webSocket) {
       return webSocket.bufferedAmount === 0 ? 1 : 0;
     },
     getBufferedAmount: () => webSocket.bufferedAmount,
-    end: (code, reason) => webSocket.close(code, reason),
+    // A frame has room for 123 bytes of it.
+    end: (code, reason = '') => webSocket.close(code, Buffer.from(reason).subarray(0, 120).toString()),
   };
 }

@@ -1,4 +1,4 @@
-"""What `check` shows: forevery back end and payload case, what becomes of an event."""
+"""What `check` shows: for every back end and payload case, what becomes of an event."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 /** The server's half: collects messages and passes them to the publishing thread in blocks. */
-
+import { guarded } from './guard.js';
 import { PublishingThread, reasonOf } from './publishing-thread.js';
+import { say } from './say.js';
 import type { HookSettings } from './settings.js';
 import type { FromPublisher, StreamDescription } from './thread-messages.js';
-import { say, type Warnings } from './warnings.js';
+import type { Warnings } from './warnings.js';
 
 // Passing a block costs the server's thread some microseconds, so a block should carry many messages.
 const BLOCK_EVENTS = 256;
@@ -48,7 +49,7 @@ export class HandOver {
   /** Makes sure that a feed's messages do not wait for long. */
   schedule(feed: Feed): void {
     this.waiting.add(feed);
-    this.timer ??= setTimeout(() => this.handOverWaiting(), BLOCK_MS).unref();
+    this.timer ??= setTimeout(this.onTimer, BLOCK_MS).unref();
   }
 
   /** Returns the thread that takes a block of this size; if there is none, counts its events as dropped. */
@@ -69,6 +70,8 @@ export class HandOver {
     if (performance.now() - startedMs > SOON_MS) this.pauseMs = FIRST_PAUSE_MS;
     this.startLater(reason, heldEvents);
   }
+
+  private readonly onTimer = guarded('timer', () => this.handOverWaiting());
 
   private startThread(): PublishingThread | undefined {
     if (performance.now() < this.nextStartMs) return undefined;
@@ -94,7 +97,7 @@ export class HandOver {
     this.timer = undefined;
     const feeds = [...this.waiting];
     this.waiting.clear();
-    for (const feed of feeds) feed.handOver();
+    for (const feed of feeds) feed.handOverSafely();
   }
 }
 
@@ -137,6 +140,8 @@ export class Feed {
     this.thread = thread;
     thread.post({ kind: 'block', stream, position, count, size, text: texts.join('\n') });
   }
+
+  readonly handOverSafely = guarded('timer', () => this.handOver());
 
   end(): void {
     this.handOver();

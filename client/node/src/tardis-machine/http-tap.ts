@@ -2,40 +2,40 @@
 import { subscribe } from 'node:diagnostics_channel';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { codeOfStatus } from './error-codes.js';
+import { guarded } from './guard.js';
 import { parseRequest } from './requests.js';
 import type { ResponseStream, ResponseStreams } from './response-stream.js';
-import { say } from './warnings.js';
 
 /** Follows the response to every request for normalized messages. */
 export function tapHttp(streams: ResponseStreams): void {
-  // This channel publishes before the server's own handler is called.
-  subscribe('http.server.request.start', (event) => {
+  const start = guarded('HTTP request', (event: unknown) => {
     const { request, response } = event as { request: IncomingMessage; response: ServerResponse };
-    try {
-      const asked = request.method === 'GET' ? parseRequest(request.url) : undefined;
-      if (asked?.route === '/replay-normalized') follow(response, streams.open(asked, 'http'));
-    } catch (error) {
-      say(`a response will not be published: ${String(error)}.`);
-    }
+    const asked = request.method === 'GET' ? parseRequest(request.url) : undefined;
+    if (asked?.route === '/replay-normalized') follow(response, streams.open(asked, 'http'));
   });
+  // This channel publishes before the server's own handler is called.
+  subscribe('http.server.request.start', start);
 }
 
 function follow(response: ServerResponse, stream: ResponseStream): void {
   const body = new ResponseBody(stream);
   const { write, end } = response;
+  const giveUp = (): void => stream.end();
+  const written = guarded('HTTP response', (chunk: unknown) => body.add(chunk), giveUp);
+  const ended = guarded('HTTP response', () => body.finish(response.statusCode), giveUp);
   response.write = function (this: ServerResponse, ...given: unknown[]): boolean {
     const result = Reflect.apply(write, this, given) as boolean;
-    body.add(given[0]);
+    written(given[0]);
     return result;
   };
   response.end = function (this: ServerResponse, ...given: unknown[]): ServerResponse {
     const result = Reflect.apply(end, this, given) as ServerResponse;
-    body.add(given[0]);
-    body.finish(response.statusCode);
+    written(given[0]);
+    ended();
     return result;
   } as typeof end;
   // Also emitted when the client disconnects, which the server does not notice.
-  response.once('close', () => stream.end());
+  response.once('close', guarded('HTTP response', giveUp));
 }
 
 /** Separates complete lines from the unterminated text that ends a failed replay. */

@@ -2,16 +2,17 @@
 import { accessSync, constants, readFileSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, dirname, join, resolve } from 'node:path';
+import { guarded } from './guard.js';
+import { say } from './say.js';
 import { findServer } from './server-package.js';
 import { start } from './start.js';
-import { say } from './warnings.js';
 
 /**
  * Prepares this process to run the server itself, so that signals, output and exit status are the server's. Returns
  * false if there is no server.
  */
 export function prepare(): boolean {
-  const program = findProgram();
+  const program = guarded('launcher', findProgram)();
   if (!program) {
     say(
       'tardis-machine was not found next to this package, in this folder, in the global packages or on the PATH.',

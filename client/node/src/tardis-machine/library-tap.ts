@@ -3,9 +3,11 @@ import Module from 'node:module';
 import { sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { codeOfError } from './error-codes.js';
+import { learnExchanges } from './exchanges.js';
+import { guarded } from './guard.js';
 import type { ResponseStream } from './response-stream.js';
+import { say } from './say.js';
 import type { ServerPackage } from './server-package.js';
-import { say } from './warnings.js';
 
 type Iterator = AsyncIterableIterator<LiveMessage>;
 type Streaming = (options: StreamOptions, ...normalizers: unknown[]) => Iterator;
@@ -22,6 +24,7 @@ interface StreamOptions {
 }
 
 interface Library {
+  readonly EXCHANGES?: unknown;
   readonly streamNormalized: Streaming;
   readonly combine: Combining;
 }
@@ -33,9 +36,11 @@ const ONLY_REQUESTED =
 /** The live stream whose request is being started: the server calls the library before it first awaits. */
 let starting: LiveStream | undefined;
 
+const begin = guarded('live stream', (stream: ResponseStream) => new LiveStream(stream));
+
 /** Calls the server's handler of a request. */
 export function whileStarting<Result>(stream: ResponseStream, handle: () => Result): Result {
-  starting = stream.request.isReplay ? undefined : new LiveStream(stream);
+  starting = stream.request.isReplay ? undefined : begin(stream);
   try {
     return handle();
   } finally {
@@ -50,9 +55,14 @@ export function tapLibrary(server: ServerPackage, sayOnce: typeof say): void {
   else sayOnce(`${ONLY_REQUESTED}: seeing the others needs Node.js 22.15 or newer.`);
 }
 
-/** Returns the library's functions that produce live streams, wrapped. */
+/** Returns the library's functions that produce live streams, wrapped if that is possible. */
 export function tapped(library: Library): Library {
-  const { streamNormalized, combine } = library;
+  return wrapped(library) ?? library;
+}
+
+const wrapped = guarded('library', (library: Library): Library => {
+  const { EXCHANGES, streamNormalized, combine } = library;
+  learnExchanges(EXCHANGES);
   if (typeof streamNormalized !== 'function' || typeof combine !== 'function') {
     say(`${ONLY_REQUESTED}: this version of tardis-dev is not supported.`);
     return { streamNormalized, combine };
@@ -61,17 +71,27 @@ export function tapped(library: Library): Library {
     streamNormalized: (options, ...normalizers) => {
       const live = starting;
       if (!live) return streamNormalized(options, ...normalizers);
-      const onError = (error: Error): void => live.failed(options, error);
-      return live.observe(streamNormalized({ ...options, onError }, ...normalizers));
+      const onError = (error: Error): void => {
+        live.beginError();
+        try {
+          options.onError?.(error);
+        } finally {
+          live.endError(options.exchange, error);
+        }
+      };
+      const iterator = streamNormalized({ ...options, onError }, ...normalizers);
+      live.observe(iterator);
+      return iterator;
     },
     combine: (...iterators) => {
       const combined = combine(...iterators);
-      return starting ? starting.observe(combined) : combined;
+      starting?.observe(combined);
+      return combined;
     },
   };
-}
+});
 
-/** Publishes what happens on one live stream besides what its client gets. */
+/** Publishes what happens on one live stream besides what its client gets. Its methods are guarded. */
 class LiveStream {
   private readonly errorsInARow = new Map<string, number>();
   private readonly asksForDisconnects: boolean;
@@ -81,27 +101,35 @@ class LiveStream {
     this.asksForDisconnects = stream.request.options.some((option) => option.withDisconnectMessages);
   }
 
+  private guarded<Given extends unknown[]>(own: (...given: Given) => void): (...given: Given) => void {
+    return guarded('live stream', own, () => this.stream.end());
+  }
+
   /** Inspects messages when the server takes them, so that they stay in order. */
-  observe(iterator: Iterator): Iterator {
+  readonly observe = this.guarded((iterator: Iterator) => {
     // The server reads from the iterator that was created last; the others feed it.
     this.last = iterator;
     const { next } = iterator;
-    iterator.next = (...given) => {
-      const result = Reflect.apply(next, iterator, given) as Promise<IteratorResult<LiveMessage>>;
-      if (this.last === iterator) result.then(this.inspect).catch(ignore);
+    const taken = this.guarded((result: Promise<IteratorResult<LiveMessage>>) => {
+      if (this.last === iterator) result.then(this.inspect, ignore);
+    });
+    iterator.next = function (...given) {
+      const result = Reflect.apply(next, this, given) as Promise<IteratorResult<LiveMessage>>;
+      taken(result);
       return result;
     };
-    return iterator;
-  }
+  });
 
-  /** An attempt to get data failed; the library keeps trying. */
-  failed(options: StreamOptions, error: Error): void {
-    const { exchange, onError } = options;
+  /** The server is about to be told that an attempt to get data failed; the library keeps trying. */
+  readonly beginError = this.guarded(() => this.stream.beginCapture());
+
+  /** The server was told, and may have told its client. */
+  readonly endError = this.guarded((exchange: string, error: unknown) => {
+    const sent = this.stream.endCapture();
     const count = (this.errorsInARow.get(exchange) ?? 0) + 1;
     this.errorsInARow.set(exchange, count);
-    const sent = this.stream.capture(() => onError?.(error));
     const code = codeOfError(error);
-    const details = String(error?.message ?? error);
+    const details = String((error as Error | undefined)?.message ?? error);
     const own = {
       type: 'error',
       exchange,
@@ -110,14 +138,14 @@ class LiveStream {
       subSequentErrorsCount: count,
     };
     this.stream.error({ ...(sent ? (JSON.parse(sent) as typeof own) : own), code });
-  }
+  });
 
-  private readonly inspect = (result: IteratorResult<LiveMessage>): void => {
+  private readonly inspect = this.guarded((result: IteratorResult<LiveMessage>) => {
     const message = result.value as LiveMessage | undefined;
     if (result.done || !message) return;
     if (message.type !== 'disconnect') this.errorsInARow.set(message.exchange, 0);
     else if (!this.asksForDisconnects) this.stream.message(JSON.stringify(message));
-  };
+  });
 }
 
 /** For a server of CommonJS modules: replaces what `require` returns. */
@@ -127,12 +155,15 @@ function replaceRequired(server: ServerPackage): void {
   };
   const load = loader._load;
   let replacement: unknown;
-  loader._load = function (...given) {
-    const loaded = Reflect.apply(load, this, given);
-    const [request, parent] = given;
-    if (request !== 'tardis-dev' || !parent?.filename?.startsWith(server.directory + sep)) return loaded;
+  const replace = guarded('library', (loaded: unknown, ...given: Parameters<typeof load>) => {
+    const [, parent] = given;
+    if (!parent?.filename?.startsWith(server.directory + sep)) return loaded;
     replacement ??= inherit(loaded as Library);
     return replacement;
+  });
+  loader._load = function (...given) {
+    const loaded = Reflect.apply(load, this, given);
+    return given[0] === 'tardis-dev' ? (replace(loaded, ...given) ?? loaded) : loaded;
   };
 }
 
@@ -163,11 +194,13 @@ interface LoaderHooks {
 function replaceImported(server: ServerPackage): void {
   const { registerHooks } = Module as unknown as { registerHooks: (hooks: LoaderHooks) => void };
   const home = pathToFileURL(server.directory + sep).href;
+  const mark = guarded('library', (resolved: LoadedModule, parentURL: string | undefined) =>
+    parentURL?.startsWith(home) ? { ...resolved, url: resolved.url + MARK, format: 'module' } : resolved,
+  );
   registerHooks({
     resolve(specifier, context, next) {
       const resolved = next(specifier, context);
-      const isWanted = specifier === 'tardis-dev' && context.parentURL?.startsWith(home);
-      return isWanted ? { ...resolved, url: resolved.url + MARK, format: 'module' } : resolved;
+      return specifier === 'tardis-dev' ? (mark(resolved, context.parentURL) ?? resolved) : resolved;
     },
     load(url, context, next) {
       if (!url.endsWith(MARK)) return next(url, context);

@@ -5,6 +5,11 @@
 export {};
 
 if (process.env.BRONZE_SIDECAR_ADDRESS) {
-  const { isMainThread } = require('node:worker_threads') as typeof import('node:worker_threads');
-  if (isMainThread) (require('./start.js') as typeof import('./start.js')).start();
+  try {
+    const { isMainThread } = require('node:worker_threads') as typeof import('node:worker_threads');
+    if (isMainThread) (require('./start.js') as typeof import('./start.js')).start();
+  } catch (error) {
+    // A part of the client cannot be loaded, perhaps the one that guards the others.
+    process.emitWarning(`bronze-sidecar: the client cannot be loaded: ${String(error)}`);
+  }
 }

@@ -1,6 +1,7 @@
 /** The server's view of the publishing thread: what it holds, what it reports, and how it ends. */
 import { join } from 'node:path';
 import { MessageChannel, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { guarded } from './guard.js';
 import type { HookSettings } from './settings.js';
 import { DONE, FLUSH, HELD_BYTES, HELD_EVENTS, newCounters, RUNNING } from './shared-counters.js';
 import type { FromPublisher, PublishingTask, ToPublisher } from './thread-messages.js';
@@ -32,11 +33,13 @@ export class PublishingThread {
       env: {},
       execArgv: [],
     });
-    this.worker.on('error', (error: unknown) => this.end(error));
+    const ended = guarded('publishing thread', (reason: unknown) => this.end(reason));
+    this.worker.on('error', ended);
     // Also emitted after an error; a thread that ends by itself emits only this.
-    this.worker.on('exit', (status) => this.end(`its thread ended with status ${status}`));
+    this.worker.on('exit', (status) => ended(`its thread ended with status ${status}`));
     this.worker.unref();
-    this.news.port1.on('message', (message: FromPublisher) => owner.onMessage(message)).unref();
+    const told = guarded('publishing thread', (message: FromPublisher) => owner.onMessage(message));
+    this.news.port1.on('message', told).unref();
   }
 
   /** Events that were handed over and are not acknowledged. */

@@ -1,16 +1,17 @@
-/** Parses requests for normalized messages. */
+/** Parses requests for normalized messages, and checks what is used of them. */
 import { streamIdFor, uniqueId } from '../identity.js';
 
-/** One entry of a request's options. */
+/** One entry of a request's options. Everything else in it is the server's business, and may be of any type. */
 export interface RequestOptions {
-  readonly exchange?: string;
-  readonly apiKey?: string;
-  readonly withDisconnectMessages?: boolean;
+  readonly exchange: string;
+  readonly apiKey?: unknown;
+  readonly withDisconnectMessages?: unknown;
 }
 
 export interface NormalizedRequest {
   readonly route: string;
   readonly isReplay: boolean;
+  /** At least one. */
   readonly options: readonly RequestOptions[];
 }
 
@@ -24,19 +25,34 @@ const ROUTES: ReadonlyMap<string, boolean> = new Map([
 // They affect access and caching, not the response.
 const WITHOUT_EFFECT = new Set(['apiKey', 'autoCleanup', 'waitWhenDataNotYetAvailable']);
 
-/** Returns what a URL requests, or undefined if it is not a valid request for normalized messages. */
+/**
+ * Returns what a URL requests, or undefined if that is not a request for normalized messages, or none that a server
+ * could answer with messages: each entry must be an object that names an exchange.
+ */
 export function parseRequest(url: string | undefined): NormalizedRequest | undefined {
   if (!url?.includes('-normalized')) return undefined;
+  const found = readUrl(url);
+  const isReplay = ROUTES.get(found?.route ?? '');
+  if (!found || isReplay === undefined) return undefined;
+  const options: unknown[] = Array.isArray(found.options) ? found.options : [found.options];
+  return options.length && options.every(isEntry) ? { route: found.route, isReplay, options } : undefined;
+}
+
+function readUrl(url: string): { readonly route: string; readonly options: unknown } | undefined {
   try {
     const { pathname, searchParams } = new URL(url, 'http://localhost');
     const route = pathname.replace(/\/$/, '').toLowerCase();
-    const isReplay = ROUTES.get(route);
-    const options: unknown = JSON.parse(searchParams.get('options') ?? 'null');
-    if (isReplay === undefined || typeof options !== 'object' || options === null) return undefined;
-    return { route, isReplay, options: (Array.isArray(options) ? options : [options]) as RequestOptions[] };
+    return { route, options: JSON.parse(searchParams.get('options') ?? 'null') as unknown };
   } catch {
+    // Neither can the server read it.
     return undefined;
   }
+}
+
+function isEntry(value: unknown): value is RequestOptions {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
+  const { exchange } = value as Readonly<Record<string, unknown>>;
+  return typeof exchange === 'string' && exchange !== '';
 }
 
 /**
@@ -48,24 +64,28 @@ export function streamId({ isReplay, options }: NormalizedRequest): string {
   try {
     return streamIdFor({ kind: 'replay-normalized', options: withEffect(options) });
   } catch {
-    // Not valid Unicode, so not an exchange or symbol that the server knows.
+    // Not valid Unicode, or nested too deeply: not an exchange or symbol that the server knows.
     return uniqueId();
   }
 }
 
 export function exchanges(request: NormalizedRequest): string[] {
-  const names = request.options.map((option) => option?.exchange);
-  return [...new Set(names.filter((name): name is string => typeof name === 'string' && name !== ''))];
+  return [...new Set(request.options.map(({ exchange }) => exchange))];
 }
 
 /** Returns a function that removes the API keys of the request and of the server from a text. */
 export function redaction(request: NormalizedRequest): (text: string) => string {
-  const keys = [
-    ...request.options.map((option) => option?.apiKey),
+  const given = [
+    ...request.options.map(({ apiKey }) => apiKey),
     process.env.TM_API_KEY,
     ...keysOf(process.argv),
-  ].filter((key): key is string => typeof key === 'string' && key !== '');
-  return (text) => keys.reduce((redacted, key) => redacted.replaceAll(key, '***'), text);
+  ];
+  const keys = new Set(given.filter((key): key is string => typeof key === 'string' && key !== ''));
+  return (text) => {
+    let redacted = text;
+    for (const key of keys) redacted = redacted.replaceAll(key, '***');
+    return redacted;
+  };
 }
 
 function keysOf(programArguments: readonly string[]): (string | undefined)[] {

@@ -1,8 +1,8 @@
 /** One client's request, and the stream that its response is published as. */
 import { uniqueId } from '../identity.js';
+import { areKnown } from './exchanges.js';
 import type { Feed, HandOver } from './hand-over.js';
 import { exchanges, type NormalizedRequest, redaction, streamId } from './requests.js';
-import { say } from './warnings.js';
 
 export type Transport = 'http' | 'ws';
 export type ErrorCode = 'ws_connect' | 'ws_send' | 'source_auth' | 'source_rate_limit';
@@ -16,6 +16,11 @@ export interface ErrorMessage {
   readonly subSequentErrorsCount?: number;
   readonly code: ErrorCode | undefined;
 }
+
+/** The exchange of an error whose request names one that nobody knows. */
+const UNKNOWN = 'unknown';
+/** The server repeats parts of the request in its errors, however long they are. */
+const LONGEST_DETAILS = 4_096;
 
 /** Opens a stream for each request. */
 export class ResponseStreams {
@@ -40,9 +45,11 @@ export class ResponseStreams {
   }
 }
 
-/** Takes what the server sends to one client. Its methods never throw: the response comes first. */
+/** Takes what the server sends to one client. Those who call its methods are guarded, and end it if one throws. */
 export class ResponseStream {
   private readonly redact: (text: string) => string;
+  /** Undefined if tardis-dev's list of exchanges cannot be read. */
+  private readonly areExchangesKnown: boolean | undefined;
   private captured: string | undefined;
   private isCapturing = false;
   private isOver = false;
@@ -53,16 +60,13 @@ export class ResponseStream {
     private readonly failureFeed: () => Feed,
   ) {
     this.redact = redaction(request);
+    this.areExchangesKnown = areKnown(exchanges(request));
   }
 
   /** Publishes lines of the response, without the trailing newline. */
   lines(text: string, count: number): void {
-    if (this.isOver) return;
-    try {
-      this.feed.add(text, count);
-    } catch (error) {
-      this.giveUp(error);
-    }
+    // There is no data of an exchange that does not exist: what comes are errors and disconnects in its name.
+    if (!this.isOver && this.areExchangesKnown !== false) this.feed.add(text, count);
   }
 
   /** Publishes a message that was sent. */
@@ -72,36 +76,33 @@ export class ResponseStream {
     else this.lines(text, 1);
   }
 
-  /** Returns what the server sends during a call, instead of publishing it. */
-  capture(call: () => void): string | undefined {
+  /** From now on messages are not published, but kept: the last one for `endCapture`. */
+  beginCapture(): void {
     this.captured = undefined;
     this.isCapturing = true;
-    try {
-      call();
-    } finally {
-      this.isCapturing = false;
-    }
+  }
+
+  endCapture(): string | undefined {
+    this.isCapturing = false;
     return this.captured;
   }
 
   /** Publishes an error of the exchange or the data source, as the server would write it. */
-  error(message: ErrorMessage, feed = this.feed): void {
-    if (this.isOver) return;
-    try {
-      feed.add(JSON.stringify({ ...message, details: this.redact(message.details) }), 1);
-    } catch (error) {
-      this.giveUp(error);
-    }
+  error(message: ErrorMessage): void {
+    this.lines(this.written(message), 1);
   }
 
-  /** Publishes that the response ended early, once for each exchange of the request. */
+  /**
+   * Publishes that the response ended early: once for each exchange of the request, or once for them all if one of
+   * them is not known. So whoever makes up names does not make up destinations.
+   */
   failure(details: string, code: ErrorCode | undefined): void {
-    const names = exchanges(this.request);
-    if (this.isOver || !names.length) return;
+    if (this.isOver) return;
+    const names = this.areExchangesKnown ? exchanges(this.request) : [UNKNOWN];
     const localTimestamp = new Date();
     const feed = this.failureFeed();
     for (const exchange of names)
-      this.error({ type: 'error', exchange, localTimestamp, details, code }, feed);
+      feed.add(this.written({ type: 'error', exchange, localTimestamp, details, code }), 1);
     if (feed !== this.feed) feed.end();
   }
 
@@ -112,9 +113,9 @@ export class ResponseStream {
     this.feed.end();
   }
 
-  private giveUp(error: unknown): void {
-    say(`the rest of a response will not be published: ${String(error)}.`);
-    this.end();
+  private written(message: ErrorMessage): string {
+    const details = this.redact(message.details).slice(0, LONGEST_DETAILS).toWellFormed();
+    return JSON.stringify({ ...message, details });
   }
 }
 

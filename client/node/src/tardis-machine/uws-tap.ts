@@ -1,11 +1,12 @@
 /** Reads WebSocket connections that the server serves with uWebSockets.js. */
+import { guarded } from './guard.js';
 import { whileStarting } from './library-tap.js';
 import { type NormalizedRequest, parseRequest } from './requests.js';
 import type { ResponseStream, ResponseStreams } from './response-stream.js';
 
 interface Connection {
   send(...given: unknown[]): unknown;
-  end(code?: number, reason?: unknown): unknown;
+  end(...given: unknown[]): unknown;
 }
 
 interface Request {
@@ -15,13 +16,13 @@ interface Request {
 
 /** The handlers of a WebSocket route; there may be more. */
 interface Behavior {
-  upgrade?: (response: unknown, request: Request, context: unknown) => unknown;
-  open?: (connection: Connection) => unknown;
+  upgrade?: (response: unknown, request: Request, ...given: unknown[]) => unknown;
+  open?: (connection: Connection, ...given: unknown[]) => unknown;
   close?: (connection: Connection, ...given: unknown[]) => unknown;
 }
 
 interface Application {
-  ws(pattern: string, behavior: Behavior): unknown;
+  ws(pattern: string, behavior: Behavior, ...given: unknown[]): unknown;
 }
 
 const SERVER_FAILED = 1011;
@@ -33,11 +34,15 @@ export function tapUWebSockets(module: unknown, streams: ResponseStreams): void 
   const exported = module as { App?: (...given: unknown[]) => Application };
   const { App } = exported;
   if (typeof App !== 'function') throw new Error('its uWebSockets.js has no App');
+  const tapApplication = guarded('WebSocket server', (application: Application) => {
+    const { ws } = application;
+    const tapBehavior = guarded('WebSocket route', (behavior: Behavior) => tapped(behavior, streams));
+    application.ws = (pattern, behavior, ...given) =>
+      Reflect.apply(ws, application, [pattern, tapBehavior(behavior) ?? behavior, ...given]);
+  });
   exported.App = (...given) => {
     const application = App(...given);
-    const { ws } = application;
-    application.ws = (pattern, behavior) =>
-      Reflect.apply(ws, application, [pattern, tapped(behavior, streams)]);
+    tapApplication(application);
     return application;
   };
 }
@@ -46,27 +51,36 @@ function tapped(behavior: Behavior, streams: ResponseStreams): Behavior {
   const { upgrade, open, close } = behavior;
   if (!upgrade || !open) return behavior;
   const followed = new WeakMap<Connection, ResponseStream>();
+  const parse = guarded('WebSocket request', (request: Request) =>
+    parseRequest(`${request.getUrl()}?${request.getQuery()}`),
+  );
+  const opened = guarded('WebSocket request', (connection: Connection) => {
+    if (!asked || asked.route === '/replay-normalized') return undefined;
+    const stream = streams.open(asked, 'ws');
+    follow(connection, stream);
+    followed.set(connection, stream);
+    return stream;
+  });
+  const closed = guarded('WebSocket close', (connection: Connection) => followed.get(connection)?.end());
   let asked: NormalizedRequest | undefined;
   return {
     ...behavior,
-    upgrade(response, request, context) {
-      asked = parseRequest(`${request.getUrl()}?${request.getQuery()}`);
+    upgrade(response, request, ...given) {
+      asked = parse(request);
       try {
         // The connection opens within this call, and the request cannot be read after it.
-        return upgrade(response, request, context);
+        return upgrade(response, request, ...given);
       } finally {
         asked = undefined;
       }
     },
-    open(connection) {
-      if (!asked || asked.route === '/replay-normalized') return open(connection);
-      const stream = streams.open(asked, 'ws');
-      follow(connection, stream);
-      followed.set(connection, stream);
-      return whileStarting(stream, () => open(connection));
+    open(connection, ...given) {
+      const stream = opened(connection);
+      const pass = (): unknown => open(connection, ...given);
+      return stream ? whileStarting(stream, pass) : pass();
     },
     close(connection, ...given) {
-      followed.get(connection)?.end();
+      closed(connection);
       return close?.(connection, ...given);
     },
   };
@@ -74,13 +88,22 @@ function tapped(behavior: Behavior, streams: ResponseStreams): Behavior {
 
 function follow(connection: Connection, stream: ResponseStream): void {
   const { send, end } = connection;
+  const giveUp = (): void => stream.end();
+  const sent = guarded('WebSocket message', (data: unknown) => stream.message(data), giveUp);
+  const ending = guarded(
+    'WebSocket close',
+    (code: unknown, reason: unknown) => {
+      if (code === SERVER_FAILED) stream.failure(String(reason), undefined);
+    },
+    giveUp,
+  );
   connection.send = function (...given) {
     const result = Reflect.apply(send, this, given);
-    if (result !== DROPPED) stream.message(given[0]);
+    if (result !== DROPPED) sent(given[0]);
     return result;
   };
-  connection.end = function (code, reason) {
-    if (code === SERVER_FAILED) stream.failure(String(reason), undefined);
-    return Reflect.apply(end, this, [code, reason]);
+  connection.end = function (...given) {
+    ending(given[0], given[1]);
+    return Reflect.apply(end, this, given);
   };
 }

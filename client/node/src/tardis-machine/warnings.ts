@@ -1,18 +1,9 @@
-/** Messages to the operator, on standard error. */
-import { writeSync } from 'node:fs';
+/** What is not published, and whether there is a connection: told to the operator. */
+import { guarded } from './guard.js';
+import { say } from './say.js';
 import type { FromPublisher } from './thread-messages.js';
 
-const STANDARD_ERROR = 2;
 const INTERVAL_MS = 10_000;
-
-/** Writes one line, synchronously, because the process may be about to end. */
-export function say(text: string): void {
-  try {
-    writeSync(STANDARD_ERROR, `bronze-sidecar: ${text.replaceAll('\n', ' ')}\n`);
-  } catch {
-    // Standard error is closed.
-  }
-}
 
 /** Counts what is not published and reports it, at most every ten seconds. */
 export class Warnings {
@@ -78,13 +69,15 @@ export class Warnings {
     this.total += count;
     if (this.timer) return;
     this.report();
-    this.timer = setInterval(() => {
-      if (this.hasUnreported) {
-        this.report();
-        return;
-      }
-      clearInterval(this.timer);
-      this.timer = undefined;
-    }, INTERVAL_MS).unref();
+    this.timer = setInterval(this.onInterval, INTERVAL_MS).unref();
   }
+
+  private readonly onInterval = guarded('timer', () => {
+    if (this.hasUnreported) {
+      this.report();
+      return;
+    }
+    clearInterval(this.timer);
+    this.timer = undefined;
+  });
 }

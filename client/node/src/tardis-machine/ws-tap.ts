@@ -1,14 +1,15 @@
 /** Reads WebSocket connections that the server serves with the package `ws`. */
 import type { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
+import { guarded } from './guard.js';
 import { whileStarting } from './library-tap.js';
 import { parseRequest } from './requests.js';
 import type { ResponseStream, ResponseStreams } from './response-stream.js';
 
 interface Connection extends EventEmitter {
   readonly readyState: number;
-  send(...given: unknown[]): void;
-  close(code?: number, reason?: string | Buffer): void;
+  send(...given: unknown[]): unknown;
+  close(...given: unknown[]): unknown;
 }
 
 type Emit = (this: EventEmitter, event: string | symbol, ...given: unknown[]) => boolean;
@@ -22,28 +23,41 @@ export function tapWs(ws: unknown, streams: ResponseStreams): void {
   const emit = prototype?.emit;
   if (!prototype || typeof emit !== 'function')
     throw new Error('its ws has no WebSocketServer that emits events');
-  prototype.emit = function (event, ...given) {
-    const pass = (): boolean => Reflect.apply(emit, this, [event, ...given]) as boolean;
-    if (event !== 'connection') return pass();
+  const connected = guarded('WebSocket request', (given: readonly unknown[]) => {
     const [connection, request] = given as [Connection, IncomingMessage | undefined];
     const asked = parseRequest(request?.url);
-    if (!asked || asked.route === '/replay-normalized') return pass();
+    if (!asked || asked.route === '/replay-normalized') return undefined;
     const stream = streams.open(asked, 'ws');
     follow(connection, stream);
-    return whileStarting(stream, pass);
+    return stream;
+  });
+  prototype.emit = function (event, ...given) {
+    const pass = (): boolean => Reflect.apply(emit, this, [event, ...given]) as boolean;
+    const stream = event === 'connection' ? connected(given) : undefined;
+    return stream ? whileStarting(stream, pass) : pass();
   };
 }
 
 function follow(connection: Connection, stream: ResponseStream): void {
   const { send, close } = connection;
+  const giveUp = (): void => stream.end();
+  const sent = guarded('WebSocket message', (data: unknown) => stream.message(data), giveUp);
+  const closing = guarded(
+    'WebSocket close',
+    (code: unknown, reason: unknown) => {
+      if (code === SERVER_FAILED && connection.readyState === OPEN) stream.failure(String(reason), undefined);
+    },
+    giveUp,
+  );
   connection.send = function (...given) {
     const isOpen = this.readyState === OPEN;
-    Reflect.apply(send, this, given);
-    if (isOpen) stream.message(given[0]);
+    const result = Reflect.apply(send, this, given);
+    if (isOpen) sent(given[0]);
+    return result;
   };
-  connection.close = function (code, reason) {
-    if (code === SERVER_FAILED && this.readyState === OPEN) stream.failure(String(reason), undefined);
-    Reflect.apply(close, this, [code, reason]);
+  connection.close = function (...given) {
+    closing(given[0], given[1]);
+    return Reflect.apply(close, this, given);
   };
-  connection.once('close', () => stream.end());
+  connection.once('close', guarded('WebSocket close', giveUp));
 }

@@ -1,15 +1,15 @@
-"""Kafka, by Spark's own connector.
+"""Kafka, through Spark's own connector.
 
-The connector is no part of PySpark. Give it to `spark-submit` by `--packages` with `PACKAGE`, or name a
-folder of its jars (the option `jars`).
+The connector is not part of PySpark. Pass `PACKAGE` to `spark-submit` with `--packages`, or name a folder
+with its jars (the option `jars`).
 
 Options: `brokers`, `topics` (with commas) or `topicPattern` (a regular expression); `start` (`earliest`,
 `latest` or offsets as JSON, `{"topic": {"0": 42}}`), `maxRecordsPerBatch`, `partitions`, `onDataLoss`;
 `propertiesFile`, `jars`.
 
 That file holds settings of Kafka's consumer (`security.protocol`, `sasl.jaas.config`,
-`ssl.truststore.location`, …). Spark gets references to them, which Kafka's client replaces where it connects,
-so no plan or log shows a value; the file must be there on every worker, under the same name.
+`ssl.truststore.location`, …). Spark gets references to them, which Kafka's client resolves where it connects,
+so no plan or log shows a value; every worker must have the file, under the same name.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class TopicName(Scalar):
     metavar = "TOPIC"
 
     def read(self, text: str) -> str | list[Fault]:
-        return text if TOPIC.fullmatch(text) else [Fault(f"'{shorten(text)}' is not a topic's name.")]
+        return text if TOPIC.fullmatch(text) else [Fault(f"'{shorten(text)}' is not a topic name.")]
 
 
 class OffsetStart(Start):
-    """Offsets, or an end of the topics."""
+    """Offsets, or either end of the topics."""
 
     def is_position(self, text: str) -> bool:
         try:
@@ -95,16 +95,20 @@ class JarFolder(Scalar):
 class KafkaAccess:
     """How to reach the brokers, and more about what to read."""
 
-    topic_pattern: str | None = option(Text(), "Topics by a regular expression, instead of names in the URL.")
-    properties_file: Path | None = option(File(), "Settings of Kafka's consumer: TLS, SASL and so on.")
-    jars: Path | None = option(JarFolder(), f"Jars of {PACKAGE}, where spark-submit does not bring it.")
+    topic_pattern: str | None = option(Text(), "Regular expression for topics, instead of names in the URL.")
+    properties_file: Path | None = option(
+        File(), "File with settings of Kafka's consumer: TLS, SASL and so on."
+    )
+    jars: Path | None = option(
+        JarFolder(), f"Folder with the jars of {PACKAGE}, if spark-submit does not provide it."
+    )
 
 
 @dataclass(frozen=True)
 class KafkaOptions(KafkaAccess, StreamOptions):
     """Everything about topics and how to reach them."""
 
-    brokers: tuple[str, ...] = option(ListOf(Text()), "Brokers to ask first.", required=True)
+    brokers: tuple[str, ...] = option(ListOf(Text()), "Brokers to contact first.", required=True)
     topics: tuple[str, ...] | None = option(ListOf(TopicName()), "Topics to read.")
     start: str = option(
         OffsetStart(), "Where a new checkpoint begins: earliest, latest or a position.", default="earliest"
@@ -112,11 +116,11 @@ class KafkaOptions(KafkaAccess, StreamOptions):
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         if (self.topics is None) == (self.topic_pattern is None):
-            yield "topics", Fault("name topics, or a pattern of them: one of the two.")
+            yield "topics", Fault("name either topics or a pattern.")
         if self.properties_file and set(":}") & set(str(self.properties_file.absolute())):
             yield "properties_file", Fault("must not have ':' or '}' in its path.")
         if self.jars and (not jars_in(self.jars) or "," in str(self.jars.absolute())):
-            yield "jars", Fault("must be a folder with jars, without a comma in its path.")
+            yield "jars", Fault("must be a folder with jars, with no comma in its path.")
 
 
 class KafkaBus(Bus):
@@ -132,7 +136,7 @@ class KafkaBus(Bus):
     def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
         topics = unquote(url.path.strip("/"))
         if "@" in url.netloc:
-            return Fault("holds credentials.", "Give --kafka-properties-file.")
+            return Fault("holds credentials.", "Use --kafka-properties-file.")
         if not url.netloc or url.query:
             return Fault("does not name the brokers and topics.", f"Write {self.url_form}.")
         brokers = ",".join(hosts(url.netloc, DEFAULT_PORT))
@@ -150,8 +154,8 @@ class KafkaBus(Bus):
             if "Failed to find data source" not in str(error):
                 raise
             raise OptionError(
-                "Kafka: Spark has no connector for it. Start the job by spark-submit with"
-                f" --packages {PACKAGE}, or give a folder of its jars by --kafka-jars."
+                "Spark has no connector for Kafka. Start the job through spark-submit with"
+                f" --packages {PACKAGE}, or name a folder with its jars in --kafka-jars."
             ) from error
 
     def loss_in(self, error: str) -> str | None:
@@ -164,7 +168,7 @@ class KafkaBus(Bus):
         found = REFUSAL.search(error)
         if found is None:
             return None
-        what = "its certificates" if found["kind"] == "Ssl" else "the user, its password and its rights"
+        what = "its certificates" if found["kind"] == "Ssl" else "the user, its password and its permissions"
         return f"Kafka refuses us ({found['reason']}): check {what} in --kafka-properties-file."
 
     def watches(self, options: Mapping[str, str]) -> bool:
@@ -204,7 +208,7 @@ def jars_in(folder: Path) -> Sequence[Path]:
 
 
 def _references(path: Path | None) -> dict[str, str]:
-    """Return a setting for each property of a file, which names the file instead of the value."""
+    """Return a setting for each property in a file; it refers to the file instead of holding the value."""
     if path is None:
         return {}
     file = path.absolute()

@@ -1,8 +1,8 @@
-"""What a Kafka topic lost. Spark's connector, told to go on, passes over it and tells nobody.
+"""What a Kafka topic lost. If told to continue, Spark's connector skips losses silently.
 
-Retention and deletion take the oldest records of a partition, so the offsets at which a micro-batch was to
-begin, as Spark's checkpoint has them, are compared with the first that came. Where a topic is compacted or
-written in transactions, offsets that never had a record for us count as lost too.
+Retention and deletion remove the oldest records of a partition, so the offsets at which a micro-batch should
+begin, from Spark's checkpoint, are compared with the first that arrived. If a topic is compacted or written
+in transactions, offsets that never had a record for us also count as lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from bronze_pipeline.sources.base import loss
 
 Offsets: TypeAlias = Mapping[str, Mapping[str, int]]
-"""The next offset to be read, by topic and partition."""
+"""The next offset to read, by topic and partition."""
 
 
 def planned(spark: SparkSession, checkpoint: str, batch: int) -> tuple[Offsets, Offsets]:
@@ -27,7 +27,7 @@ def planned(spark: SparkSession, checkpoint: str, batch: int) -> tuple[Offsets, 
 
 
 def _offsets(spark: SparkSession, path: str) -> Offsets:
-    # A version, perhaps facts about the batch, and the offsets of our one source: each a line.
+    # A version, perhaps facts about the batch, and the offsets of our one source, each on a line.
     text: str = spark.read.text(path, wholetext=True).collect()[0][0]
     offsets: Offsets = json.loads(text.splitlines()[-1])
     return offsets
@@ -50,6 +50,6 @@ def losses(start: Offsets, end: Offsets, firsts: Mapping[tuple[str, str], int]) 
 
 def _loss(where: str, start: int, end: int, first: int | None) -> Iterator[str]:
     if end < start:
-        yield f"{where} goes back from offset {start} to {end}: it was made anew, or records were lost"
+        yield f"{where} goes back from offset {start} to {end}: it was recreated, or records were lost"
     elif start < (begins := end if first is None else first):
         yield f"offsets {start} to {begins - 1} are no longer in {where}"

@@ -5,12 +5,12 @@ Options: `stream`; `start` (`earliest`, `latest`, a time such as `2026-01-31T12:
 `region`, `profile`, `endpointUrl`, `tlsCaFile`. Credentials are found where the AWS tools find them.
 
 An offset is `{"stream", "created", "shards": {<shard id>: <position>}}`. A position is the sequence number of
-the last record that was read, `@` and a time in milliseconds or nothing (the beginning) before that, and
-`end` when a closed shard was read completely. Only then are its children read, so that order is kept when
-shards are split and merged.
+the last record read. Before the first record it is `@` and a time in milliseconds, or empty (the beginning).
+It is `end` once a closed shard was read completely. Only then are its children read, so that order is kept
+when shards are split and merged.
 
-Kinesis cannot say how far a shard goes. So the driver reads a micro-batch to find its end, and hands what it
-has read to the tasks; a batch that is repeated after a crash is read by the tasks, between the same sequence
+Kinesis cannot say where a shard ends. So the driver reads a micro-batch to find its end, and hands the
+records to the tasks; if a batch is repeated after a crash, the tasks read it, between the same sequence
 numbers.
 """
 
@@ -57,17 +57,17 @@ class KinesisSource(BusSource):
 
 
 class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream from a checkpoint on."""
+    """Reads a stream from a checkpoint onwards."""
 
     def __init__(self, stream: KinesisStream) -> None:
         self._stream = stream
         self._iterators: dict[str, tuple[str, str]] = {}
-        """Position and iterator of each shard; iterators live for five minutes."""
+        """Position and iterator of each shard; iterators expire after five minutes."""
         self._read: tuple[dict[str, Any], dict[str, Any], list[Carried]] | None = None
-        """What latestOffset read, between which offsets."""
+        """What latestOffset read, and between which offsets."""
         self._until_ms: float | None = None
         self._done: set[str] = set()
-        """With availableNow: shards that were read to what they had."""
+        """With availableNow: shards read up to what they had."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         with service("kinesis", self._stream.access) as client:

@@ -1,4 +1,4 @@
-"""A Kinesis stream: its shards, and reading one of them; `kinesis.py` says what a position is."""
+"""A Kinesis stream: its shards, and reading one of them; `bus.py` says what a position is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEGINNING = ""
 TIME = "@"
 END = "end"
 
-# GetRecords gives so many at most. A task carries what the driver read, and must stay well below the
+# The most that GetRecords returns. A task carries what the driver read, and must stay well below the
 # 128 MiB that Spark allows.
 MOST_IN_CALL = 10_000
 MOST_BYTES_OF_SHARD = 16 << 20
@@ -41,7 +41,7 @@ class Shard:
 
 @dataclass
 class ShardRange(InputPartition):
-    """Records of a shard after one position and up to another; without that, up to what is there now."""
+    """Records of a shard after one position and up to another; without an end, up to what is there now."""
 
     shard: str
     start: str
@@ -51,7 +51,7 @@ class ShardRange(InputPartition):
 
 @dataclass
 class Found:
-    """What was read of a shard."""
+    """What was read from a shard."""
 
     position: str
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Found:
 
 
 class PositionStart(Start):
-    """A time, positions, or an end of the stream."""
+    """A time, positions, or either end of the stream."""
 
     def is_position(self, text: str) -> bool:
         return start_positions(text) is not None
@@ -71,9 +71,9 @@ class PositionStart(Start):
 
 @dataclass(frozen=True)
 class KinesisOptions(AwsAccess, StreamOptions):
-    """Everything about a stream and how to reach it; it goes to the workers, so it holds plain values."""
+    """Everything about a stream and how to reach it; it is sent to workers, so it holds plain values."""
 
-    stream: str = option(Text(), "The stream to read.", required=True)
+    stream: str = option(Text(), "Stream to read.", required=True)
     start: str = option(
         PositionStart(), "Where a new checkpoint begins: earliest, latest or a position.", default="earliest"
     )
@@ -124,7 +124,7 @@ class KinesisStream:
         iterator: str | None = None,
         until_ms: float | None = None,
     ) -> Found:
-        """Read a shard from a position on, until there is no more now, or enough."""
+        """Read a shard from a position until there is no more for now, or enough."""
         found = Found(start, iterator=iterator)
         bytes_read = records_read = 0
         for records, behind, following in self._calls(client, shard.id, found, most_records):
@@ -171,7 +171,7 @@ class KinesisStream:
     def _calls(
         self, client: Any, shard: str, found: Found, most_records: int | None
     ) -> Iterator[tuple[list[dict[str, Any]], int, str | None]]:
-        """Call GetRecords again and again; yield records, how far behind they are, and the next iterator."""
+        """Call GetRecords repeatedly; yield records, how far behind they are, and the next iterator."""
         left = most_records
         check = ""
         iterator = found.iterator
@@ -186,7 +186,7 @@ class KinesisStream:
                 continue
             records = answer["Records"]
             if check.isdigit() and records:
-                # The iterator begins with the record that was read last, to see that it is still there.
+                # The iterator begins with the last record read, to check that it is still there.
                 if records[0]["SequenceNumber"] == check:
                     records = records[1:]
                 else:
@@ -230,7 +230,7 @@ class KinesisStream:
 
 
 def start_positions(start: str) -> dict[str, str] | None:
-    """Return where shards begin; that of '' holds for all without another one. None if that is not said."""
+    """Return where to begin in each shard, with '' for all others; None if the text does not say."""
     if start in {EARLIEST, LATEST}:
         return {"": BEGINNING}
     pairs = [part.strip().rpartition(":") for part in start.split(",")]

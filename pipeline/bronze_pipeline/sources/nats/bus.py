@@ -2,11 +2,11 @@
 
 Options: `servers` (with commas), `stream`; `start` (`earliest`, `latest` or a sequence number),
 `maxRecordsPerBatch`, `partitions`, `onDataLoss` (`fail`, `continue`); `user`, `passwordFile`, `tokenFile`,
-`credsFile`, `tls`, `tlsCaFile`, `tlsCertFile`, `tlsKeyFile`. Files must be there on every worker.
+`credsFile`, `tls`, `tlsCaFile`, `tlsCertFile`, `tlsKeyFile`. Every worker must have the files.
 
 An offset is `{"stream", "created", "sequence"}`: the next sequence number, and when the stream was created,
-so that one that was deleted and made anew is noticed. Any stream can be read; the user needs
-`$JS.API.STREAM.INFO`, `$JS.API.CONSUMER.CREATE`, `.MSG.NEXT` and `.DELETE` of it.
+so that a deleted and recreated stream is noticed. Any stream can be read; for it, the user needs
+`$JS.API.STREAM.INFO`, `$JS.API.CONSUMER.CREATE`, `.MSG.NEXT` and `.DELETE`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NatsSource(BusSource):
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream from a checkpoint on."""
+    """Reads a stream from a checkpoint onwards."""
 
     def __init__(self, stream: JetStreamStream) -> None:
         self._stream = stream
@@ -99,7 +99,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if offset["sequence"] > state.next:
             raise OptionError(
                 f"the checkpoint is at sequence number {offset['sequence']} of the stream {name}, which ends"
-                f" before it at {state.next}. The server has an older state of it. Use a new checkpoint."
+                f" earlier, at {state.next}. The server has an older state of it. Use a new checkpoint."
             )
 
 
@@ -133,7 +133,7 @@ class NatsBus(Bus):
     def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
         stream = url.path.strip("/")
         if "@" in url.netloc:
-            return Fault("holds credentials.", "Give --nats-user and --nats-password-file, or a token.")
+            return Fault("holds credentials.", "Use --nats-user and --nats-password-file, or a token.")
         if not url.netloc or not stream or "/" in stream or "." in stream:
             return Fault("does not name the servers and the stream.", f"Write {self.url_form}.")
         servers = ",".join(f"{url.scheme}://{host}" for host in hosts(url.netloc, DEFAULT_PORT))

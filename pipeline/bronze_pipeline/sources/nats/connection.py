@@ -1,4 +1,4 @@
-"""Reads a range of a stream: one subscription, one ephemeral pull consumer, one request for each batch."""
+"""Reads a range of a stream: one subscription, one ephemeral pull consumer, one request per batch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from bronze_pipeline.sources.nats.stream import NatsOptions
 from bronze_pipeline.sources.options import read_secret
 
 ANSWER_SECONDS = 30
-# The server forgets a consumer that was not asked for this long.
+# The server forgets a consumer that is not used for this long.
 IDLE_NANOSECONDS = 300 * 10**9
 NOT_PERMITTED = re.compile(r"(?i)permissions violation")
-# Any name that the library, which counts from 1, does not use.
+# Any name will do that the library, which counts from 1, does not use.
 SUBSCRIPTION = b"bronze"
 
 
@@ -37,7 +37,7 @@ class Delivery:
     sequences: list[int] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
     left: int = 0
-    """How many messages the stream had behind the last of these."""
+    """How many messages the stream had after the last of these."""
     status: bytes = b""
     """Why the server stopped early, such as `404 No Messages`."""
 
@@ -53,24 +53,24 @@ class DeliveringTransport(TakingTransport):
         self._delivery = Delivery()
         self._complete = asyncio.Event()
 
-    async def read(self, buffer_size: int) -> bytes:  # noqa: ARG002 - the library asks for little
-        """Return what the library has to see."""
+    async def read(self, buffer_size: int) -> bytes:  # noqa: ARG002 - the library asks for too little
+        """Return what the library must see."""
         return await super().read(1 << 20)
 
     def expect(self, count: int, inbox: bytes) -> None:
-        """Prepare for the answer to a request; each request has an inbox of its own."""
+        """Prepare for the answer to a request; each request has its own inbox."""
         self._wanted = count
         self._inbox = inbox
         self._delivery = Delivery()
         self._complete.clear()
 
     async def delivery(self) -> Delivery:
-        """Wait until all that was asked for is here, or the server says that there is no more."""
+        """Wait until everything requested is here, or the server says there is no more."""
         await self._complete.wait()
         return self._delivery
 
     def take(self, received: bytes) -> bytes:
-        """Keep our messages, also in parts, and return the rest."""
+        """Keep our messages, even if incomplete, and return the rest."""
         received = self._rest + received
         others = []
         position, size = 0, len(received)
@@ -104,13 +104,13 @@ class DeliveringTransport(TakingTransport):
         if self._complete.is_set():
             return
         if not line[3].startswith(b"$JS.ACK."):
-            # The server also says when it has done all, which may come after the next request.
+            # The server also reports when it has finished, which may arrive after the next request.
             if line[1] != self._inbox:
                 return
             delivery.status = header.partition(b"\r\n")[0].removeprefix(b"NATS/1.0 ")
             self._complete.set()
             return
-        # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<number>.<time>.<left>, or with domain and
+        # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<number>.<time>.<left>, possibly with domain and
         # account before the stream and a random token at the end.
         reply = line[3].split(b".")
         shift = 0 if len(reply) == 9 else 2
@@ -123,7 +123,7 @@ class DeliveringTransport(TakingTransport):
 
 
 class JetStreamReader:
-    """A connection of the library for requests, and for reading a stream."""
+    """A connection for requests and for reading a stream."""
 
     def __init__(
         self, connection: NatsConnection, transport: DeliveringTransport, denial: asyncio.Future[str]
@@ -132,14 +132,14 @@ class JetStreamReader:
         self._client = connection.client
         self._transport = transport
         self._denial = denial
-        """What the server does not permit, once it has said so; it does not say so in an answer."""
+        """What the server does not permit, once it has said so; that never comes as an answer."""
 
     async def info(self, stream: str) -> dict[str, Any]:
         """Return the stream's state, with its time of creation."""
         return await self._ask(f"$JS.API.STREAM.INFO.{stream}", {})
 
     async def messages(self, stream: str, start: int, end: int) -> AsyncIterator[Delivery]:
-        """Yield what the stream has from one sequence number up to another, which is excluded."""
+        """Yield what the stream has from one sequence number up to, but not including, another."""
         name, inbox = f"bronze-{secrets.token_hex(8)}", f"_INBOX.{secrets.token_hex(11)}"
         settings = {
             "name": name,
@@ -158,7 +158,7 @@ class JetStreamReader:
             async for delivery in self._pull(subject, inbox.encode(), start, end):
                 yield delivery
         finally:
-            # Where the server is gone it forgets the consumer by itself.
+            # If the server is gone, it forgets the consumer by itself.
             with contextlib.suppress(Unreachable, Refused, OSError, nats.errors.Error):
                 await self._connection.send(b"UNSUB %b\r\n" % SUBSCRIPTION)
                 await self._ask(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", {})
@@ -197,14 +197,14 @@ class JetStreamReader:
         return waiting.result()
 
     async def _unless_denied(self, waiting: asyncio.Future[Any], timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Wait, but not for what the server does not permit."""
+        """Wait, unless the server does not permit the request."""
         either: list[asyncio.Future[Any]] = [waiting, self._denial]
         await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if self._denial.done() and not waiting.done():
             waiting.cancel()
             raise Refused(
-                f"the NATS server does not permit what reading takes ({self._denial.result()}): give the user"
-                " these rights."
+                f"the NATS server denies a permission that reading needs ({self._denial.result()}): grant it"
+                " to the user."
             )
 
     async def _ask(self, subject: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class JetStreamReader:
 
 @asynccontextmanager
 async def connect(options: NatsOptions) -> AsyncIterator[JetStreamReader]:
-    """Connect and log in; close in the end, also when the server does not answer."""
+    """Connect and log in; close on leaving, even if the server does not answer."""
     login = NatsLogin(
         servers=options.servers,
         flags="--nats-user and --nats-password-file, --nats-token-file, or --nats-creds-file",

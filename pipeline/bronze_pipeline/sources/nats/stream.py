@@ -29,7 +29,7 @@ NAME = "bronze.nats"
 
 
 class SequenceStart(Start):
-    """A sequence number, or an end of the stream."""
+    """A sequence number, or either end of the stream."""
 
     def is_position(self, text: str) -> bool:
         return text.isascii() and text.isdigit()
@@ -50,14 +50,14 @@ class NatsAccess(TlsFiles):
 
 @dataclass(frozen=True)
 class NatsOptions(NatsAccess, StreamOptions):
-    """Everything about a stream and how to reach it; it goes to the workers, so it holds plain values."""
+    """Everything about a stream and how to reach it; it is sent to workers, so it holds plain values."""
 
     servers: tuple[str, ...] = option(ListOf(Text()), "Servers, as URLs.", required=True)
-    stream: str = option(Text(), "The stream to read.", required=True)
+    stream: str = option(Text(), "Stream to read.", required=True)
     start: str = option(
         SequenceStart(), "Where a new checkpoint begins: earliest, latest or a position.", default="earliest"
     )
-    tls: bool = option(Switch(), "Encrypts the connection; tls:// URLs do so too.", default=False)
+    tls: bool = option(Switch(), "Encrypt the connection; tls:// URLs do the same.", default=False)
 
     @property
     def is_encrypted(self) -> bool:
@@ -73,7 +73,7 @@ class NatsOptions(NatsAccess, StreamOptions):
 
 @dataclass
 class SequenceRange(InputPartition):
-    """Sequence numbers for one task, the end excluded; `lost` says what was gone before."""
+    """Sequence numbers for one task, the end excluded; `lost` says what was already gone."""
 
     start: int
     end: int
@@ -90,7 +90,7 @@ class State:
 
 
 class JetStreamStream:
-    """A stream with its options; it goes to the workers, so it holds plain values."""
+    """A stream with its options; it is sent to workers, so it holds plain values."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._options = read_options(NatsOptions, NAME, given)
@@ -102,12 +102,12 @@ class JetStreamStream:
         return asyncio.run(self._state())
 
     async def _state(self) -> State:
-        from bronze_pipeline.sources.nats.connection import connect  # noqa: PLC0415 - each process its own
+        from bronze_pipeline.sources.nats.connection import connect  # noqa: PLC0415 - each process loads its own
 
         async with connect(self._options) as connection:
             info = await connection.info(self.name)
         state = info["state"]
-        # A stream that was emptied names the next sequence number as its first.
+        # An emptied stream reports the next sequence number as its first.
         return State(info["created"], max(1, state["first_seq"]), state["last_seq"] + 1)
 
     def first(self, state: State) -> int:
@@ -150,7 +150,7 @@ class JetStreamStream:
             loop.close()
 
     async def _read(self, part: SequenceRange) -> Any:
-        from bronze_pipeline.sources.nats.connection import connect  # noqa: PLC0415 - each process its own
+        from bronze_pipeline.sources.nats.connection import connect  # noqa: PLC0415 - each process loads its own
 
         expected = part.start
         async with connect(self._options) as connection:

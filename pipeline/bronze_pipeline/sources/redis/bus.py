@@ -3,12 +3,12 @@
 Options: `url` (`redis://host:6379/0`, `rediss://` for TLS, without credentials), `keys` (with commas; one
 with `*`, `?` or `[` is a pattern, and streams that appear later are read too); `start` (`earliest`, `latest`
 or an entry id, which begins with a time in milliseconds), `maxRecordsPerBatch`, `partitions`, `onDataLoss`
-(`fail`, `continue`); `cluster`, `username`, `passwordFile`, `tlsCaFile`, `tlsCertFile`, `tlsKeyFile`. Files
-must be there on every worker. The user needs XINFO and XRANGE, and SCAN for patterns.
+(`fail`, `continue`); `cluster`, `username`, `passwordFile`, `tlsCaFile`, `tlsCertFile`, `tlsKeyFile`. Every
+worker must have the files. The user needs XINFO and XRANGE, and SCAN for patterns.
 
 An offset is `{"keys": {<key>: {"id", "added"}}}`: the last entry that was read, and how many had been added
-up to it (-1 if that is not known). With the server's own counters that tells what was trimmed before it was
-read. Above 10,000 records a stream's share of `maxRecordsPerBatch` is met approximately, for a server cannot
+up to it (-1 if unknown). Together with the server's own counters, that shows what was trimmed before it was
+read. Above 10,000 records, a stream's share of `maxRecordsPerBatch` is approximate, because a server cannot
 count entries without sending them.
 """
 
@@ -42,7 +42,7 @@ class RedisSource(BusSource):
 
 
 class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams from a checkpoint on."""
+    """Reads streams from a checkpoint onwards."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -67,7 +67,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with streams.connect() as server:
             states = streams.states(server, list(begin))
             ends = newest(states)
-            # A stream that is no longer asked for keeps its place; one that is gone has none.
+            # A stream that is no longer wanted keeps its place; one that is gone has none.
             kept = {key: place for key, place in begin.items() if key in states or not streams.wants(key)}
             self._seen = to_offset(kept | ends)
             if self._targets is not None:
@@ -119,7 +119,7 @@ class RedisBus(Bus):
 
     def from_url(self, url: SplitResult) -> dict[str, str] | Fault:
         if "@" in url.netloc:
-            return Fault("holds credentials.", "Give --redis-username and --redis-password-file.")
+            return Fault("holds credentials.", "Use --redis-username and --redis-password-file.")
         query = parse_qs(url.query, keep_blank_values=True)
         if not url.hostname or set(query) != {"keys"} or not all(query["keys"]):
             return Fault("does not name the server and the keys.", f"Write {self.url_form}.")

@@ -1,6 +1,6 @@
-"""How far streams of Redis were read: positions, offsets, and what is missing between two of them.
+"""How far Redis streams were read: positions, offsets, and what is missing between two of them.
 
-No client is needed here, so the driver and the workers alike can use it.
+No client is needed here, so both the driver and the workers can use it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ NOTHING = EntryId(0, 0)
 
 @dataclass(frozen=True)
 class StreamState:
-    """What a server says of a stream. Counters are None before Redis 7."""
+    """What a server says about a stream. Counters are None before Redis 7."""
 
     last: EntryId
-    """The newest id ever given, also if that entry is gone."""
+    """The newest id ever given, even if that entry is gone."""
     length: int
     first: EntryId | None
     """The oldest entry; None if there is none."""
     added: int | None
     """How many entries were ever added."""
     deleted: EntryId
-    """The newest entry that was deleted singly."""
+    """The newest entry that was deleted individually."""
 
     @property
     def removed(self) -> int | None:
@@ -52,7 +52,7 @@ class StreamState:
 
 
 class Position(NamedTuple):
-    """How far a stream was read, and how many entries that are; None if that is not known."""
+    """How far a stream was read, and how many entries that is; None if unknown."""
 
     id: EntryId
     added: int | None
@@ -94,21 +94,21 @@ def entries_between(start: Position, end: Position, state: StreamState) -> int:
 
 
 def missing(key: str, start: Position, end: Position | None, state: StreamState | None) -> str | None:
-    """Say what a stream should still have after a position, and has not."""
+    """Return what a stream should still have after a position, but does not."""
     if end is None or state is None:
         return f"the stream {key} was deleted; entries after {start.id} may be lost"
     counted_less = start.added is not None and state.added is not None and state.added < start.added
     if end.id < start.id or counted_less:
-        return f"the stream {key} was deleted and made anew; entries after {start.id} may be lost"
+        return f"the stream {key} was deleted and recreated; entries after {start.id} may be lost"
     if state.first is not None and state.first <= start.id:
-        # Trimming takes the oldest first, so it did not get here.
+        # Trimming removes the oldest first, so it did not get here.
         if start.id < state.deleted <= end.id:
             return f"entries of the stream {key} after {start.id} and up to {state.deleted} were deleted"
         return None
     if state.removed == 0 or (state.removed is None and start.id.ms == 0):
         return None
     if start.added is None or state.removed is None:
-        return f"an unknown number of entries of the stream {key} after {start.id} was trimmed"
+        return f"an unknown number of entries of the stream {key} after {start.id} were trimmed"
     count = state.removed - start.added
     if end.added is not None:
         count = min(count, end.added - start.added)

@@ -1,4 +1,4 @@
-"""Redis Streams on a server: finding them, reading entries, and where to cut a range of them."""
+"""Redis Streams on a server: finding them, reading entries, and where to split a range of them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KEYS_IN_PIPELINE = 1_000
 SECONDS_TO_CONNECT = 10
 SECONDS_TO_ANSWER = 60
 
-# How a cut is looked for: entries read to learn the rate, and entries passed over by that rate.
+# How a split is found: entries read to measure the rate, and entries skipped by that rate.
 SAMPLE = 128
 LARGEST_SAMPLE = 8_192
 LEAP = 16_384
 
 
 Entry = tuple[bytes, Any]
-"""An entry's id, and its fields with their values in turn, or as a dictionary."""
+"""An entry's id, and its fields: names and values alternating, or a dictionary."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def connect(options: RedisOptions) -> Iterator[RedisServer]:
     }
     try:
         with _client(options, settings) as client:
-            # Lists as they come: making dictionaries of fields would double the time.
+            # Lists as received: turning fields into dictionaries would double the time.
             client.set_response_callback("XRANGE", lambda answer, **_: answer)
             yield RedisServer(client, cluster=options.cluster)
     except (redis.RedisError, RedisClusterException) as error:
@@ -78,7 +78,7 @@ class RedisServer:
         return {key.decode() for key in found}
 
     def states(self, keys: Iterable[str]) -> dict[str, StreamState]:
-        """Return what the streams are; those that do not exist are left out."""
+        """Return the state of the streams; those that do not exist are left out."""
         wanted = sorted(keys)
         answers = self._ask([("XINFO", "STREAM", key) for key in wanted])
         states: dict[str, StreamState] = {}
@@ -91,7 +91,7 @@ class RedisServer:
         return states
 
     def entries(self, key: str, first: str, last: str, count: int) -> list[Entry]:
-        # Thousands of small lists and no cycle among them: looking for one takes a third of the time.
+        # Thousands of small lists without cycles: garbage collection would take a third of the time.
         was_on = gc.isenabled()
         gc.disable()
         try:
@@ -121,15 +121,15 @@ class RedisServer:
     # -- cutting
 
     def nth(self, key: str, after: EntryId, count: int) -> EntryId | None:
-        """Return the entry that is `count` entries after an id; None if there are not so many."""
+        """Return the entry that is `count` entries after an id; None if there are fewer."""
         found = self.entries(key, f"({after}", "+", count)
         return EntryId.parse(found[-1][0]) if len(found) == count else None
 
     def about_nth(self, key: str, after: EntryId, count: int) -> EntryId | None:
-        """Return an entry that is about `count` entries after an id; None if there are not so many.
+        """Return an entry that is about `count` entries after an id; None if there are fewer.
 
         A server cannot count entries without sending them. So their rate is measured at many places, and the
-        time between those is passed over.
+        time between those is skipped.
         """
         taken, size, place = 0, SAMPLE, f"({after}"
         while True:
@@ -143,7 +143,7 @@ class RedisServer:
                 return ids[1]
             span = ids[1].ms - ids[0].ms
             if span == 0:
-                # So many at once that a clock of milliseconds shows no rate: go on without a leap.
+                # So many within a millisecond that no rate shows: continue without a leap.
                 size, place = min(2 * size, LARGEST_SAMPLE), f"({ids[1]}"
                 continue
             size, place = SAMPLE, str(ids[1].ms + max(1, leap * span // size))
@@ -151,8 +151,8 @@ class RedisServer:
 
 
 def values(entries: Sequence[Entry]) -> list[bytes | None]:
-    """Return the envelope in each entry; None where there is none."""
-    if entries and isinstance(entries[0][1], dict):  # so does the client of a cluster
+    """Return the envelope in each entry; None if there is none."""
+    if entries and isinstance(entries[0][1], dict):  # from the cluster client
         return [fields.get(DATA_FIELD) for _, fields in entries]
     # The sidecar writes the envelope first.
     return [fields[1] if fields[0] == DATA_FIELD else _named(fields) for _, fields in entries]

@@ -1,4 +1,4 @@
-"""Streams of Redis: which are read, from where to where, in which tasks, and reading them."""
+"""Redis streams: which to read, from where to where, in which tasks, and reading them."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ NAME = "bronze.redis"
 SCHEMES = ("redis", "rediss")
 DEFAULT_PORT = 6379
 PATTERN = re.compile(r"[*?\[]")
-# A stream's share of a micro-batch up to which its end is found by reading, exactly.
+# Up to this share of a micro-batch, a stream's end is found exactly, by reading.
 EXACT = 10_000
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Entries of one stream for one task, from one that is there to the last; or what was lost."""
+    """Entries of one stream for one task, from an existing entry to the last; or what was lost."""
 
     key: str
     first: str
     last: str
-    """With `(` before it, that entry is left out."""
+    """With `(` before it, the entry itself is excluded."""
     lost: str = ""
 
 
@@ -60,7 +60,7 @@ class Pieces(InputPartition):
 
 
 class EntryStart(Start):
-    """An entry's id, or an end of the streams."""
+    """An entry's id, or either end of the streams."""
 
     def is_position(self, text: str) -> bool:
         return re.fullmatch(r"[0-9]{1,19}(-[0-9]{1,19})?", text) is not None
@@ -70,21 +70,21 @@ class EntryStart(Start):
 
 
 class ServerUrl(Scalar):
-    """A server as redis:// or rediss:// URL, without credentials."""
+    """A server as a redis:// or rediss:// URL, without credentials."""
 
     metavar = "URL"
 
     def read(self, text: str) -> str | list[Fault]:
         url = urlsplit(text)
         try:
-            url.port  # noqa: B018 - it is checked when it is asked for
+            url.port  # noqa: B018 - reading it checks it
         except ValueError:
             return [Fault("has no valid port.", f"It looks like redis://host:{DEFAULT_PORT}/0.")]
         db = url.path.strip("/") or "0"
         if "@" in url.netloc:
-            return [Fault("holds credentials.", "Give the user name and the file of the password instead.")]
+            return [Fault("holds credentials.", "Use the user name and password file options instead.")]
         if url.scheme not in SCHEMES or not url.hostname or not (db.isascii() and db.isdigit()):
-            return [Fault("is not a server.", f"It looks like redis://host:{DEFAULT_PORT}/0.")]
+            return [Fault("is not a server URL.", f"It looks like redis://host:{DEFAULT_PORT}/0.")]
         return text
 
 
@@ -92,17 +92,17 @@ class ServerUrl(Scalar):
 class RedisAccess(TlsFiles):
     """How to log in."""
 
-    username: str | None = option(Text(), "User name, where the server has users.")
+    username: str | None = option(Text(), "User name, if the server has users.")
     password_file: Path | None = option(File(), "File with the password.")
-    cluster: bool = option(Switch(), "The server is one of a Redis Cluster.", default=False)
+    cluster: bool = option(Switch(), "The server is part of a Redis Cluster.", default=False)
 
 
 @dataclass(frozen=True)
 class RedisOptions(RedisAccess, StreamOptions):
-    """Everything about streams and how to reach them; it goes to the workers, so it holds plain values."""
+    """Everything about streams and how to reach them; it is sent to workers, so it holds plain values."""
 
-    url: str = option(ServerUrl(), "The server.", required=True)
-    keys: tuple[str, ...] = option(ListOf(Text()), "Keys of streams, and patterns.", required=True)
+    url: str = option(ServerUrl(), "Server to read.", required=True)
+    keys: tuple[str, ...] = option(ListOf(Text()), "Stream keys and patterns.", required=True)
     start: str = option(
         EntryStart(), "Where a new checkpoint begins: earliest, latest or a position.", default="earliest"
     )
@@ -142,19 +142,19 @@ class Streams:
         self._names = [key for key in options.keys if not PATTERN.search(key)]
 
     def connect(self) -> AbstractContextManager[RedisServer]:
-        from bronze_pipeline.sources.redis.server import connect  # noqa: PLC0415 - each process its own
+        from bronze_pipeline.sources.redis.server import connect  # noqa: PLC0415 - each process loads its own
 
         return connect(self._options)
 
     def states(self, server: RedisServer, known: Sequence[str] = ()) -> dict[str, StreamState]:
-        """Return what the streams are that should be read, and those known before that still match."""
+        """Return the state of the streams to read, including known ones that still match."""
         wanted = set(self._names)
         for pattern in self._patterns:
             wanted |= server.find(pattern)
         return server.states(wanted | {key for key in known if self.wants(key)})
 
     def wants(self, key: str) -> bool:
-        """Tell whether a stream that was read before is still asked for."""
+        """Return whether a stream that was read before is still wanted."""
         return key in self._names or any(_matches(pattern, key) for pattern in self._patterns)
 
     # -- positions
@@ -180,7 +180,7 @@ class Streams:
         states: Mapping[str, StreamState],
         limit: int | None,
     ) -> dict[str, Position]:
-        """Return how far a micro-batch goes, if each stream is to be read to its end at most."""
+        """Return how far a micro-batch goes, if each stream is read at most to its end."""
         behind = {key: entries_between(start[key], ends[key], states[key]) for key in ends}
         left = sum(behind.values()) if limit is None else limit
         reached: dict[str, Position] = {}
@@ -195,7 +195,7 @@ class Streams:
     def _cut(
         self, server: RedisServer, key: str, start: Position, state: StreamState, count: int
     ) -> Position | None:
-        """Return the position `count` entries on; None if there are not so many."""
+        """Return the position `count` entries further on; None if there are fewer."""
         if count == 0:
             return start
         if count > EXACT:
@@ -211,7 +211,7 @@ class Streams:
     # -- planning
 
     def plan(self, server: RedisServer, start: Positions, end: Positions) -> list[InputPartition]:
-        """Divide what lies between two positions among tasks."""
+        """Divide the entries between two positions among tasks."""
         changed = [key for key in start.keys() | end.keys() if start.get(key) != end.get(key)]
         states = server.states(changed)
         parts = [Pieces() for _ in range(self.partitions)]
@@ -231,7 +231,7 @@ class Streams:
         end: Position | None,
         state: StreamState | None,
     ) -> tuple[list[Piece], float]:
-        """Return a stream's share, cut where it is large, and about how many entries that are."""
+        """Return a stream's share, split if it is large, and its approximate number of entries."""
         begin = start or Position(NOTHING, 0)
         pieces: list[Piece] = []
         lost = missing(key, begin, end, state)
@@ -268,11 +268,11 @@ class Streams:
                     yield from self._read(server, piece)
 
     def _read(self, server: RedisServer, piece: Piece) -> Iterator[pa.RecordBatch]:
-        from bronze_pipeline.sources.redis.server import PAGE, values  # noqa: PLC0415 - each process its own
+        from bronze_pipeline.sources.redis.server import PAGE, values  # noqa: PLC0415 - each process loads its own
 
         expected, is_new = piece.first.encode(), True
         while True:
-            # Each page begins with an entry that is known to be there, so that trimming is noticed.
+            # Each page begins with an entry known to exist, so that trimming is noticed.
             page = server.entries(piece.key, expected.decode(), piece.last, PAGE)
             if not page or page[0][0] != expected:
                 yield self._trimmed(piece, expected.decode())
@@ -286,7 +286,7 @@ class Streams:
             expected, is_new = page[-1][0], False
 
     def _trimmed(self, piece: Piece, expected: str) -> pa.RecordBatch:
-        what = f"entries of the stream {piece.key} from {expected} on were removed while they were read"
+        what = f"entries of the stream {piece.key} from {expected} on were removed while being read"
         if not self.goes_on_after_loss:
             raise DataLoss(what)
         return loss(piece.key, piece.key, expected, what)

@@ -1,18 +1,18 @@
 """AWS SQS, standard and FIFO queues: `bronze.sqs`, as a stream only.
 
-Options: `queue` (a name, or a URL); `maxRecordsPerBatch`, `visibilitySeconds` (300: how long others do not
-see messages that were received; longer than a micro-batch takes); `region`, `profile`, `endpointUrl`,
+Options: `queue` (a name, or a URL); `maxRecordsPerBatch`, `visibilitySeconds` (default 300: how long received
+messages are hidden from others; longer than a micro-batch takes); `region`, `profile`, `endpointUrl`,
 `tlsCaFile`. Credentials are found where the AWS tools find them.
 
 A queue has no positions. The driver receives messages and hands them to the tasks; when the tables have
 them, the job deletes them (`SqsBus.settle`). Messages of a batch that was not stored, or whose deletion
 failed, appear again after `visibilitySeconds`, and the id of an event keeps it from being stored twice. So
-nothing is lost and nothing is there twice, as long as a message does not outlive the queue's retention
-period; but there is no order in standard queues, and an offset (`{"queue", "received"}`) only counts. What
-expired in a queue leaves no trace, so no loss can be reported.
+nothing is lost and nothing is stored twice, as long as a message does not outlive the queue's retention
+period. But standard queues have no order, and an offset (`{"queue", "received"}`) is only a count. Messages
+that expire in a queue leave no trace, so no loss can be reported.
 
-A FIFO queue gives no more of a message group while messages of it are under way: at most 10 of each
-group in a micro-batch. Many groups and a short trigger help.
+A FIFO queue gives no more messages of a group while some of them are in flight: at most 10 of each group in
+a micro-batch. Many groups and a short trigger help.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ DEFAULT_VISIBILITY = 300
 LONGEST_VISIBILITY = 12 * 60 * 60
 MOST_IN_CALL = 10
 CALLS_AT_ONCE = 16
-# A queue lets 120,000 messages be under way.
+# A queue allows 120,000 messages in flight.
 MOST_UNDER_WAY = 100_000
 # A task carries what the driver received, and must stay well below the 128 MiB that Spark allows.
 MOST_BYTES = 64 << 20
-# How long an empty queue is waited for; longer waits would hold up Spark's stop.
+# How long to wait for an empty queue; longer waits would delay Spark's shutdown.
 WAIT_SECONDS = 1
-# A queue that is filled as fast as it is read must not make a micro-batch endless.
+# A queue that fills as fast as it is read must not make a micro-batch endless.
 LONGEST_RECEIVING_SECONDS = 20.0
 
 log = logging.getLogger(__name__)
@@ -73,11 +73,11 @@ class SqsAccess(AwsAccess):
 class SqsOptions(SqsAccess, StreamOptions):
     """Everything about a queue and how to reach it."""
 
-    queue: str = option(Text(), "The queue to read: a name, or a URL.", required=True)
+    queue: str = option(Text(), "Queue to read: a name or a URL.", required=True)
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         if self.start != EARLIEST:
-            yield "start", Fault("must be earliest: a queue has no other place to begin at.")
+            yield "start", Fault("must be earliest: a queue has no other place to start.")
 
 
 class SqsSource(BusSource):
@@ -99,7 +99,7 @@ class SqsQueue:
         self.visibility_seconds = options.visibility_seconds
 
     def url(self, client: Any) -> str:
-        """Return the queue's URL, which calls want."""
+        """Return the queue's URL, which calls need."""
         if "://" in self.name:
             return self.name
         return str(client.get_queue_url(QueueName=self.name)["QueueUrl"])
@@ -115,12 +115,12 @@ class SqsQueue:
                 MessageSystemAttributeNames=["SentTimestamp", "MessageGroupId", "SequenceNumber"],
             )
         except client.exceptions.OverLimit:
-            # What is under way has to be stored first.
+            # The messages in flight must be stored first.
             return []
         return list(answer.get("Messages", ()))
 
     def delete(self, receipts: Sequence[str]) -> int:
-        """Delete messages; return how many could not be."""
+        """Delete messages; return how many could not be deleted."""
         calls = [receipts[place : place + MOST_IN_CALL] for place in range(0, len(receipts), MOST_IN_CALL)]
         with (
             service("sqs", self.access, CALLS_AT_ONCE) as client,
@@ -145,7 +145,7 @@ class SqsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Messages of the newest micro-batch, and its end."""
         self._until_ms: float | None = None
         self._is_done = False
-        """With availableNow: what was there has been received."""
+        """With availableNow: everything that was there has been received."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return {"queue": self._queue.name, "received": 0}
@@ -219,7 +219,7 @@ class SqsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if self._received is not None and self._received[0] == end and start != end:
             return self._received[1]
-        # A batch of an earlier run: its messages appear again by themselves.
+        # A batch from an earlier run: its messages reappear by themselves.
         return []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -254,7 +254,9 @@ class SqsBus(Bus):
         failed = SqsQueue(options).delete(receipts)
         if failed:
             log.warning(
-                "%s of %s stored messages could not be deleted; they will come again", failed, len(receipts)
+                "%s of %s stored messages could not be deleted; they will be received again",
+                failed,
+                len(receipts),
             )
 
     def lag(self, end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - others can
@@ -265,5 +267,5 @@ def _envelope(body: str) -> bytes:
     try:
         return b64decode(body, validate=True)
     except (binascii.Error, ValueError):
-        # Not from the sidecar; it ends in quarantine as it is.
+        # Not from the sidecar; it ends up in quarantine as it is.
         return body.encode()

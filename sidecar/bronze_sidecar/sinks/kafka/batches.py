@@ -1,6 +1,6 @@
 """Record batches: what one request carries for one partition.
 
-Kafka stores a batch as it was built, so a record costs only its appending to a batch.
+Kafka stores a batch as it was built, so a record costs only as much as appending it to one.
 """
 
 from __future__ import annotations
