@@ -76,6 +76,7 @@ class Sidecar:
                 self._log.info(
                     "serving", listen=list(self.config.listen), backends=[lane.name for lane in self.lanes]
                 )
+                self._warn_of_what_others_can_see(unix_paths)
                 if not self.lanes:
                     self._log.warning(
                         "PUBLISHING IS OFF: no back end is configured, so every event is acknowledged and"
@@ -95,6 +96,18 @@ class Sidecar:
             if admin:
                 admin.close()
             await _end(stop, readiness, *lanes)
+
+    def _warn_of_what_others_can_see(self, unix_paths: list[Path]) -> None:
+        for backend in self.config.backends:
+            for option in backend.exposed_secrets():
+                self._log.warning("a secret is sent without encryption; use TLS", option=option)
+        for path in unix_paths:
+            if path.parent.stat().st_mode & stat.S_IWOTH:
+                self._log.warning(
+                    "any user can take the name of this socket first; use a folder of its own",
+                    option="--listen",
+                    path=str(path),
+                )
 
     def _on_signal(self, name: str) -> None:
         if self._stop.is_set():

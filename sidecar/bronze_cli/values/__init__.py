@@ -9,6 +9,7 @@ from bronze_cli.values.addresses import (
     Url,
     host_port_fault,
     is_loopback,
+    is_plain_and_remote,
 )
 from bronze_cli.values.scalars import (
     STANDARD_INPUT,
@@ -48,4 +49,5 @@ __all__ = [
     "file_fault",
     "host_port_fault",
     "is_loopback",
+    "is_plain_and_remote",
 ]

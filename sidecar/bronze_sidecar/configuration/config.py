@@ -190,6 +190,8 @@ def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
             "tls_client_ca_file",
             Fault("has no effect on its own.", "Add --tls-cert-file and --tls-key-file."),
         )
+    if config.insecure and config.tls_cert_file:
+        yield "insecure", Fault("does not go with --tls-cert-file.", "Remove one of them.")
     for address in config.listen:
         if not is_loopback(address) and not config.tls_cert_file and not config.insecure:
             yield (
