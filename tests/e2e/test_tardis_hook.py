@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -459,6 +460,67 @@ def test_a_block_alone_always_fits(start: Start, bus: HookBus, bound: dict[str, 
     assert len(server.said()) == 1
 
 
+@pytest.mark.parametrize("way", ["frozen", "killed"])
+def test_ended_requests_share_a_connection_and_are_limited(
+    start: Start, own_bus: HookBus, variant: Variant, way: str
+) -> None:
+    """However long the sidecar is away, and however many requests come meanwhile."""
+    server = start(variant, own_bus.address, buffer_streams="600")
+    server.replay(replay_of(1))
+    own_bus.wait_for(1)
+    wait_until(lambda: own_bus.sidecar.metric("bronze_streams") == 0)
+    if way == "frozen":
+        own_bus.sidecar.freeze()
+    else:
+        own_bus.sidecar.kill()
+    sockets, megabytes = sockets_of(server.pid), megabytes_of(server.pid)
+    most = 0
+    for _ in range(700):
+        server.replay(replay_of(2))
+        most = max(most, sockets_of(server.pid))
+    assert most <= sockets + 10
+    assert megabytes_of(server.pid) < megabytes + 150
+    if way == "frozen":
+        own_bus.sidecar.thaw()
+    else:
+        own_bus.sidecar.start()
+    # The newest are those that did not fit.
+    assert len(by_stream(own_bus.wait_for(1 + 600 * 2))) == 601
+    server.replay(replay_of(1))
+    own_bus.wait_for(1 + 600 * 2 + 1)
+    assert server.terminate() == -signal.SIGTERM
+    last = [line for line in server.said() if "too many streams" in line][-1]
+    assert last.endswith("dropped because there are too many streams; 200 since the start.")
+
+
+def sockets_of(pid: int) -> int:
+    count = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        # It may be closed by now.
+        with contextlib.suppress(FileNotFoundError):
+            count += str(descriptor.readlink()).startswith("socket:")
+    return count
+
+
+def megabytes_of(pid: int) -> float:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in line)
+    return int(line.split()[1]) / 1024
+
+
+def test_many_live_streams_at_once_share_a_connection(start: Start, bus: HookBus) -> None:
+    """More than the hundred that HTTP/2 recommends to allow."""
+    server = start("modules", bus.address)
+    sockets = sockets_of(server.pid)
+    request = live({"trades": 1}, {"waitMs": 60_000})
+    with contextlib.ExitStack() as opened:
+        for _ in range(150):
+            client = opened.enter_context(WebSocket(server.port + 1, "/ws-stream-normalized", request))
+            client.read_some(1)
+        bus.wait_for(150)
+        assert bus.sidecar.metric("bronze_streams") == 150
+        assert sockets_of(server.pid) <= sockets + 150 + 5
+
+
 def test_a_stream_that_the_sidecar_refuses(start: Start, own_bus: HookBus) -> None:
     """Events are counted, and later ones of other streams go through."""
     server = start("modules", own_bus.address)
@@ -848,6 +910,7 @@ def test_live_errors_need_a_new_node(tmp_path: Path, bus: HookBus) -> None:
             "BUFFER_EVENTS must be a whole number from 1 to 1000000000, not 'many'.",
         ),
         ({"buffer_bytes": "0"}, "BUFFER_BYTES must be a whole number from 1 to 1000000000, not '0'."),
+        ({"buffer_streams": "0"}, "BUFFER_STREAMS must be a whole number from 1 to 1000000000, not '0'."),
         ({"flush_ms": "-1"}, "FLUSH_MS must be a whole number from 0 to 3600000, not '-1'."),
         ({"meta": "x"}, "META must be key:value pairs separated by commas, not 'x'."),
         ({"meta": "route:7"}, "META must not contain the key 'route', which is reserved."),

@@ -68,7 +68,7 @@ class Run:
             time.sleep(0.1)
 
     def restarts(self) -> int:
-        return self.said.getvalue().count("starting again")
+        return self.said.getvalue().count("restarting in")
 
 
 def test_a_bus_that_is_absent_and_goes_away_is_waited_for(
@@ -143,4 +143,4 @@ def test_kafka_without_its_connector_says_what_to_do(java: None, tmp_path: Path)
         "Start the job through spark-submit with --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0,"
         " or name a folder with its jars in --kafka-jars." in log.read_text()
     )
-    assert "starting again" not in log.read_text()
+    assert "restarting in" not in log.read_text()

@@ -74,7 +74,7 @@ class Run:
 
     @property
     def restarts(self) -> int:
-        return self.said.count("starting again")
+        return self.said.count("restarting in")
 
 
 def newest_file(table: Path) -> Path:

@@ -237,4 +237,4 @@ def test_a_job_that_reads_redis(
 def assert_ended(status: int, log: str, *, is_right: bool) -> None:
     assert (status, "1 quarantined" in log) == ((0, True) if is_right else (1, False))
     assert ("refuses the login" in log) is not is_right
-    assert "starting again" not in log
+    assert "restarting in" not in log

@@ -1,8 +1,9 @@
 /** The stream to the sidecar: opens it, resumes it until that succeeds, and closes it. */
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
+import type { Certificates, Channel } from './channel.js';
 import { isEncrypted, type Settings } from './options.js';
-import type { Certificates, Done, Ending, Response, Stream } from './protocol.js';
+import type { Done, Ending, Response, Stream } from './protocol.js';
 import { timing } from './timing.js';
 import type { Window } from './window.js';
 
@@ -20,12 +21,13 @@ export class Connection {
   /** Why there is no stream; empty while there is one. */
   trouble = '';
 
+  private channel: Channel | undefined;
   private stream: Stream | undefined;
   private isFinishing = false;
   private isStopped = false;
   private isSendScheduled = false;
   private progressedAt = 0;
-  private resting: { readonly timer: NodeJS.Timeout; readonly end: () => void } | undefined;
+  private resting: { timer: NodeJS.Timeout; readonly end: () => void } | undefined;
 
   constructor(
     private readonly settings: Settings,
@@ -37,6 +39,14 @@ export class Connection {
   async run(): Promise<string> {
     // Loaded lazily: a client that is switched off must not load gRPC.
     const protocol = await import('./protocol.js');
+    try {
+      return await this.keepOpen(protocol);
+    } finally {
+      this.channel?.release();
+    }
+  }
+
+  private async keepOpen(protocol: typeof import('./protocol.js')): Promise<string> {
     let attempt = 0;
     while (!this.isFinishing && !this.isStopped) {
       const [began, opened] = [performance.now(), this.timesOpened];
@@ -82,13 +92,16 @@ export class Connection {
       const certificates = await readCertificates(this.settings);
       if (this.isStopped) return { reason: '', isFinal: false };
       const open = protocol.encodeOpen(this.settings, this.window.acknowledgedSequence);
-      const stream = new protocol.Stream(this.settings.address, certificates, (response) =>
-        this.take(response),
-      );
+      // Kept between attempts, so that all streams wait for the same next connection.
+      const channel = protocol.shareChannel(this.settings.address, certificates);
+      this.channel?.release();
+      this.channel = channel;
+      const stream = new protocol.Stream(channel, (response) => this.take(response));
       this.stream = stream;
       const timer = setTimeout(() => {
         if (this.isOpen) return;
         timedOut = `The sidecar did not answer within ${timing.open / 1000} s.`;
+        channel.retire();
         stream.cancel();
       }, timing.open);
       stream.send(open);
@@ -138,16 +151,26 @@ export class Connection {
     if (isNew && !this.isStopped) this.owner.onLost(reason);
   }
 
+  /** Waits, and then for a connection if the last attempt to make one failed, but not much longer. */
   private rest(milliseconds: number): Promise<void> {
     return new Promise((resolve) => {
+      let forget: (() => void) | undefined;
       const end = () => {
-        clearTimeout(timer);
+        forget?.();
+        clearTimeout(this.resting?.timer);
         this.resting = undefined;
         resolve();
       };
-      const timer = setTimeout(end, milliseconds);
-      if (!this.window.isHolding) timer.unref();
-      this.resting = { timer, end };
+      const wait = (then: () => void, delay: number) => {
+        const timer = setTimeout(then, delay);
+        return this.window.isHolding ? timer : timer.unref();
+      };
+      const awaitConnection = () => {
+        this.resting = { timer: wait(end, timing.longestPause), end };
+        if (this.channel) forget = this.channel.whenUsable(end);
+        else end();
+      };
+      this.resting = { timer: wait(awaitConnection, milliseconds), end };
     });
   }
 }

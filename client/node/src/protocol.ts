@@ -1,11 +1,12 @@
 /**
  * One gRPC stream to the sidecar, and the messages on it.
  *
- * The only module that needs gRPC and Protobuf. It is loaded with the first stream: a client that is switched
- * off loads neither.
+ * With `channel.ts` the only module that needs gRPC and Protobuf. They are loaded with the first stream: a client
+ * that is switched off loads neither.
  */
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import * as grpc from '@grpc/grpc-js';
+import type { Channel } from './channel.js';
 import type { Failure } from './errors.js';
 import {
   FailureKind,
@@ -18,22 +19,9 @@ import { Origin } from './generated/lakehouse/bronze/v1/normalized_event_pb.js';
 import type { Settings } from './options.js';
 import type { Credits } from './window.js';
 
-const METHOD = '/bronze.sidecar.v1.SidecarService/Publish';
+export { shareChannel } from './channel.js';
 
-const CHANNEL_OPTIONS: grpc.ChannelOptions = {
-  // Detects within half a minute that the peer is gone.
-  'grpc.keepalive_time_ms': 20_000,
-  'grpc.keepalive_timeout_ms': 10_000,
-  // Both sides limit events and credits already.
-  'grpc.max_send_message_length': -1,
-  'grpc.max_receive_message_length': -1,
-  // The sidecar is local: ignore proxies from the environment and service configuration from the DNS.
-  'grpc.enable_http_proxy': 0,
-  'grpc.service_config_disable_resolution': 1,
-  // Otherwise a new channel would inherit the back-off of the last one. Retries are ours, too.
-  'grpc.use_local_subchannel_pool': 1,
-  'grpc.enable_retries': 0,
-};
+const METHOD = '/bronze.sidecar.v1.SidecarService/Publish';
 
 /** Statuses that another attempt would only get again. */
 const FINAL: ReadonlySet<grpc.status> = new Set([
@@ -72,31 +60,15 @@ export type Response =
   | { readonly kind: 'granted'; readonly credits: Credits }
   | { readonly kind: 'unknown' };
 
-/** The current contents of the TLS files. */
-export interface Certificates {
-  readonly ca: Buffer | null;
-  readonly key: Buffer | null;
-  readonly cert: Buffer | null;
-}
-
-/** One attempt: a channel and the call on it, until it ends. */
+/** One attempt: a call, until it ends. */
 export class Stream {
   /** Resolves when the stream is over and everything received on it was passed on. */
   readonly ended: Promise<Ending>;
-  private readonly client: grpc.Client;
   private readonly call: grpc.ClientDuplexStream<Buffer, Buffer>;
   private isOver = false;
 
-  constructor(
-    address: string,
-    certificates: Certificates | undefined,
-    onResponse: (response: Response) => void,
-  ) {
-    const credentials = certificates
-      ? grpc.credentials.createSsl(certificates.ca, certificates.key, certificates.cert)
-      : grpc.credentials.createInsecure();
-    this.client = new grpc.Client(address, credentials, CHANNEL_OPTIONS);
-    this.call = this.client.makeBidiStreamRequest(METHOD, identity, identity);
+  constructor(channel: Channel, onResponse: (response: Response) => void) {
+    this.call = channel.client.makeBidiStreamRequest(METHOD, identity, identity);
     let unreadable = '';
     this.call.on('data', (bytes: Buffer) => {
       try {
@@ -114,10 +86,7 @@ export class Stream {
         const reason = code === grpc.status.OK ? '' : `${grpc.status[code]}: ${withoutEmptyNote(details)}`;
         const ending = { reason: unreadable || reason, isFinal: FINAL.has(code) };
         // Data that came before the status may not have been passed on yet.
-        setImmediate(() => {
-          this.client.close();
-          resolve(ending);
-        });
+        setImmediate(() => resolve(ending));
       });
     });
   }

@@ -52,12 +52,25 @@ export class HandOver {
     this.timer ??= setTimeout(this.onTimer, BLOCK_MS).unref();
   }
 
-  /** Returns the thread that takes a block of this size; if there is none, counts its events as dropped. */
-  threadFor(count: number, size: number): PublishingThread | undefined {
+  /**
+   * Returns the thread that takes a block of this size, and knows its stream; if there is none, counts its events as
+   * dropped. `known` is the thread that knows the stream already.
+   */
+  threadFor(
+    known: PublishingThread | undefined,
+    { stream, description }: { readonly stream: number; readonly description: StreamDescription },
+    count: number,
+    size: number,
+  ): PublishingThread | undefined {
     this.thread ??= this.startThread();
-    if (!this.thread) this.warnings.missed(count);
-    else if (this.thread.reserve(count, size)) return this.thread;
-    else this.warnings.dropped(count);
+    const { thread } = this;
+    if (!thread) this.warnings.missed(count);
+    else if (!thread.hasRoom(count, size)) this.warnings.dropped(count);
+    else if (thread !== known && !thread.open(stream, description)) this.warnings.crowded(count);
+    else {
+      thread.reserve(count, size);
+      return thread;
+    }
     return undefined;
   }
 
@@ -134,9 +147,8 @@ export class Feed {
     this.events = 0;
     this.characters = 0;
     this.position += count;
-    const thread = this.owner.threadFor(count, size);
+    const thread = this.owner.threadFor(this.thread, { stream, description }, count, size);
     if (!thread) return;
-    if (this.thread !== thread) thread.post({ kind: 'open', stream, description });
     this.thread = thread;
     thread.post({ kind: 'block', stream, position, count, size, text: texts.join('\n') });
   }

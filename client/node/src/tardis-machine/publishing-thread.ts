@@ -3,8 +3,16 @@ import { join } from 'node:path';
 import { MessageChannel, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { guarded } from './guard.js';
 import type { HookSettings } from './settings.js';
-import { DONE, FLUSH, HELD_BYTES, HELD_EVENTS, newCounters, RUNNING } from './shared-counters.js';
-import type { FromPublisher, PublishingTask, ToPublisher } from './thread-messages.js';
+import {
+  DONE,
+  FLUSH,
+  HELD_BYTES,
+  HELD_EVENTS,
+  HELD_STREAMS,
+  newCounters,
+  RUNNING,
+} from './shared-counters.js';
+import type { FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './thread-messages.js';
 
 /** Is notified by the thread. */
 export interface ThreadOwner {
@@ -47,17 +55,28 @@ export class PublishingThread {
     return Atomics.load(this.counters, HELD_EVENTS);
   }
 
-  /** Reserves room for a block; returns false if there is none. */
-  reserve(count: number, size: number): boolean {
+  /** Whether there is room for a block. */
+  hasRoom(count: number, size: number): boolean {
     const { bufferEvents, bufferBytes } = this.settings;
     const events = this.heldEvents;
     // A block always fits if nothing else is held: it may be a single large message.
-    const isFull =
-      events > 0 &&
-      (events + count > bufferEvents || Atomics.load(this.counters, HELD_BYTES) + size > bufferBytes);
-    if (isFull) return false;
+    return (
+      !events ||
+      (events + count <= bufferEvents && Atomics.load(this.counters, HELD_BYTES) + size <= bufferBytes)
+    );
+  }
+
+  /** Counts a block as held. */
+  reserve(count: number, size: number): void {
     Atomics.add(this.counters, HELD_EVENTS, count);
     Atomics.add(this.counters, HELD_BYTES, size);
+  }
+
+  /** Opens a stream; returns false if there are too many. */
+  open(stream: number, description: StreamDescription): boolean {
+    if (Atomics.load(this.counters, HELD_STREAMS) >= this.settings.bufferStreams) return false;
+    Atomics.add(this.counters, HELD_STREAMS, 1);
+    this.post({ kind: 'open', stream, description });
     return true;
   }
 

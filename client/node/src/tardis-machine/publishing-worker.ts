@@ -5,7 +5,7 @@ import { describeFailure } from '../errors.js';
 import { type Options, settle } from '../options.js';
 import { Publisher } from '../publisher.js';
 import { Queue } from '../queue.js';
-import { DONE, endFlush, HELD_BYTES, HELD_EVENTS } from './shared-counters.js';
+import { DONE, endFlush, HELD_BYTES, HELD_EVENTS, HELD_STREAMS } from './shared-counters.js';
 import type {
   Block,
   FromPublisher,
@@ -31,6 +31,7 @@ class PublishedStream {
   private events = 0;
   private position = 0;
   private hasEnded = false;
+  private isConnected = false;
 
   constructor(description: StreamDescription) {
     const { address, tls, tlsCaFile, tlsCertFile, tlsKeyFile } = settings;
@@ -52,8 +53,14 @@ class PublishedStream {
     this.publisher.on('drop', (count, why) => report(count, why));
     this.publisher.on('failure', (failure) => report(1, describeFailure(failure)));
     this.publisher.on('refuse', (why) => this.giveUp(why));
-    this.publisher.on('connect', () => post({ kind: 'connected' }));
-    this.publisher.on('disconnect', (why) => post({ kind: 'lost', reason: why }));
+    this.publisher.on('connect', () => {
+      this.isConnected = true;
+      post({ kind: 'connected' });
+    });
+    this.publisher.on('disconnect', (why) => {
+      this.isConnected = false;
+      post({ kind: 'lost', reason: why });
+    });
   }
 
   add({ position, count, size, text }: Block): void {
@@ -75,6 +82,8 @@ class PublishedStream {
 
   /** Releases what the sidecar is done with; returns true if the stream is complete. */
   releaseDone(): boolean {
+    // Nothing is acknowledged meanwhile, and there may be many streams.
+    if (this.events && !this.isConnected) return false;
     const { bufferedEvents } = this.publisher.stats;
     for (let block = this.blocks.first; block; block = this.blocks.first) {
       if (this.events - block.count < bufferedEvents) break;
@@ -133,6 +142,7 @@ function checkStreams(): void {
       continue;
     }
     streams.delete(number);
+    Atomics.sub(counters, HELD_STREAMS, 1);
     // What was not delivered has been reported already.
     stream.close().catch(() => undefined);
   }

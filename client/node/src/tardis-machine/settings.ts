@@ -8,6 +8,8 @@ export interface HookSettings {
   readonly bufferEvents: number;
   /** Maximum number of bytes that are kept this way. */
   readonly bufferBytes: number;
+  /** Maximum number of streams that are open, or have ended and wait for acknowledgements. */
+  readonly bufferStreams: number;
   /** How long the process waits for acknowledgements before it ends. */
   readonly flushMs: number;
   /** Additional meta entries for every event. */
@@ -19,7 +21,7 @@ export interface HookSettings {
 }
 
 const PREFIX = 'BRONZE_SIDECAR_';
-// Both are 32-bit counters, shared by two threads.
+// They are 32-bit counters, shared by two threads.
 const MOST = 1_000_000_000;
 const LONGEST_FLUSH_MS = 3_600_000;
 
@@ -77,6 +79,7 @@ export function readSettings(environment: NodeJS.ProcessEnv): {
     address: value('ADDRESS') ?? '',
     bufferEvents: count('BUFFER_EVENTS', 100_000, 1, MOST),
     bufferBytes: count('BUFFER_BYTES', 64 * 1024 * 1024, 1, MOST),
+    bufferStreams: count('BUFFER_STREAMS', 1_000, 1, MOST),
     flushMs: count('FLUSH_MS', 5_000, 0, LONGEST_FLUSH_MS),
     meta: readMeta(value('META'), (text) => problem('META', text)),
     tls: yes('TLS'),

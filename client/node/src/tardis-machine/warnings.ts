@@ -8,6 +8,7 @@ const INTERVAL_MS = 10_000;
 /** Counts what is not published and reports it, at most every ten seconds. */
 export class Warnings {
   private droppedNow = 0;
+  private crowdedNow = 0;
   private missedNow = 0;
   private refusedNow = 0;
   private total = 0;
@@ -20,6 +21,12 @@ export class Warnings {
   /** Events were dropped because the buffer is full. */
   dropped(count: number): void {
     this.droppedNow += count;
+    this.soon(count);
+  }
+
+  /** Events were dropped because too many other streams are held. */
+  crowded(count: number): void {
+    this.crowdedNow += count;
     this.soon(count);
   }
 
@@ -53,16 +60,18 @@ export class Warnings {
     if (!this.hasUnreported) return;
     const parts: string[] = [];
     if (this.droppedNow) parts.push(`${this.droppedNow} dropped because the buffer is full`);
+    if (this.crowdedNow) parts.push(`${this.crowdedNow} dropped because there are too many streams`);
     if (this.missedNow) parts.push(`${this.missedNow} dropped while publishing was stopped`);
     if (this.refusedNow) parts.push(`${this.refusedNow} refused (last reason: ${this.reason})`);
     this.droppedNow = 0;
+    this.crowdedNow = 0;
     this.missedNow = 0;
     this.refusedNow = 0;
     say(`messages not published to ${this.address}: ${parts.join(', ')}; ${this.total} since the start.`);
   }
 
   private get hasUnreported(): boolean {
-    return this.droppedNow + this.missedNow + this.refusedNow > 0;
+    return this.droppedNow + this.crowdedNow + this.missedNow + this.refusedNow > 0;
   }
 
   private soon(count: number): void {
