@@ -85,7 +85,8 @@ class Attacker:
     async def single(self, batch: Batch) -> str:
         request = PublishBatchRequest(context=StreamContext(stream_id="s"), batch=batch)
         try:
-            await self.channel().unary_unary(PUBLISH_BATCH)(request.SerializeToString())
+            call: Any = self.channel().unary_unary(PUBLISH_BATCH)
+            await call(request.SerializeToString())
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
         return ""
