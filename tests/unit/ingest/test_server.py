@@ -542,10 +542,10 @@ async def test_a_line_of_json_is_an_event_for_the_limit(tmp_path: Path) -> None:
 
 async def test_more_streams_than_allowed_are_refused_and_the_others_go_on(tmp_path: Path) -> None:
     async with serving(tmp_path, Scripted(Script()), config=Config(max_streams=2)) as running:
-        first, second, third = (running.stream() for _ in range(3))
-        await first.open()
-        await second.open()
-        code, details = await third.refused()
+        # One after the other: a call begins when it is made.
+        await (first := running.stream()).open()
+        await (second := running.stream()).open()
+        code, details = await running.stream().refused()
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert details == "2 streams are open; --max-streams allows no more"
         await first.batch(1, 0, envelope())
