@@ -1,9 +1,9 @@
-"""Finds which positions of each stream are present, missing or duplicated, from a bronze table's ids.
+"""Finds out of a bronze table's ids which positions of each stream are there, missing, or there twice.
 
-No Spark: files are read one after another, only their id columns. A stream's positions are bits, so a
-hundred million need some 25 megabytes. A first pass records the positions; a second looks at the events at
-each of them. Positions in more than one file, from messages split between micro-batches and from real
-duplicates, are judged at the end of the second.
+No Spark: files are read one after the other, their id columns alone. A stream's positions are bits in
+pages, so a hundred million need some 25 megabytes, and one that is far out needs no more than another. A
+first pass notes the positions; a second looks at the events at each of them. Positions that are in more
+than one file, of messages that a micro-batch cut in two and of real duplicates, are judged at its end.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 
 COLUMNS = ["stream_id", "position", "level"]
 NO_LEVEL = -1
+PAGE = 1 << 16
 
-Bits: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+Bits: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
+Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Files: TypeAlias = Callable[[list[str]], Iterable[pa.Table]]
 """Reads some columns of the table, a file at a time."""
 
@@ -57,45 +59,85 @@ class Report:
 
     streams: list[StreamReport]
     without_id: int
-    """Events without an id, or whose id names no stream and position."""
+    """Events that have no id, or one that names no stream and position."""
 
     @property
     def is_complete(self) -> bool:
         return not self.without_id and all(stream.is_complete for stream in self.streams)
 
 
+class Positions:
+    """A set of positions, as bits in pages: what one costs does not depend on how far out it is."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, Bits] = {}
+
+    def has(self, positions: Numbers) -> Flags:
+        """Tell of each position whether it is in the set."""
+        found = np.zeros(len(positions), np.bool_)
+        for page, chosen in _pages(positions):
+            if page in self._pages:
+                places = positions[chosen] & PAGE - 1
+                found[chosen] = self._pages[page][places >> 3] >> (places & 7).astype(np.uint8) & 1 > 0
+        return found
+
+    def add(self, positions: Numbers) -> None:
+        for page, chosen in _pages(positions):
+            if page not in self._pages:
+                self._pages[page] = np.zeros(PAGE // 8, np.uint8)
+            places = positions[chosen] & PAGE - 1
+            np.bitwise_or.at(self._pages[page], places >> 3, (1 << (places & 7)).astype(np.uint8))
+
+    def numbers(self) -> Numbers:
+        """Return the positions in their order."""
+        parts = [
+            np.flatnonzero(np.unpackbits(bits, bitorder="little")) + page * PAGE
+            for page, bits in sorted(self._pages.items())
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _pages(positions: Numbers) -> Iterator[tuple[int, Numbers]]:
+    """Yield each page that positions are in, and the places of those."""
+    pages = positions // PAGE
+    order = np.argsort(pages, kind="stable")
+    starts = np.flatnonzero(np.diff(pages[order], prepend=-1))
+    for place, start in enumerate(starts):
+        end = starts[place + 1] if place + 1 < len(starts) else len(order)
+        yield int(pages[order[start]]), order[start:end]
+
+
 @dataclass
 class Seen:
-    """What is known about a stream while the files are read."""
+    """What is known of a stream while the files are read."""
 
     events: int = 0
-    positions: Bits = field(default_factory=lambda: np.zeros(0, np.uint8))
-    shared: Bits = field(default_factory=lambda: np.zeros(0, np.uint8))
+    positions: Positions = field(default_factory=Positions)
+    shared: Positions = field(default_factory=Positions)
     """Positions that more than one file has."""
     duplicates: int = 0
     cut: list[int] = field(default_factory=list)
 
     def add(self, positions: Numbers) -> None:
-        """Record the positions of a file."""
+        """Note the positions of a file."""
         self.events += len(positions)
         own = np.unique(positions)
-        self.positions, self.shared = _grown(self.positions, own[-1]), _grown(self.shared, own[-1])
-        _set(self.shared, own[_has(self.positions, own)])
-        _set(self.positions, own)
+        self.shared.add(own[self.positions.has(own)])
+        self.positions.add(own)
 
     def judge(self, positions: Numbers, levels: Numbers) -> None:
-        """Count duplicates and messages with gaps, given all events at some positions."""
+        """Count duplicates, and messages with holes, of all the events at some positions."""
         if not len(positions):
             return
         ids, counts = np.unique(np.stack([positions, levels]), axis=1, return_counts=True)
         messages, starts, sizes = np.unique(ids[0], return_index=True, return_counts=True)
         self.duplicates += int(counts.sum() - len(counts))
-        # Levels are in order: without a gap, the last one's number says how many there are.
+        # Levels are in order: without a hole the last one's number says how many there are.
         ends = ids[1][starts + sizes - 1]
         self.cut += messages[np.where(ends == NO_LEVEL, 1, ends + 1) != sizes].tolist()
 
     def report(self, name: str, expected: int | None) -> StreamReport:
-        there = np.flatnonzero(np.unpackbits(self.positions, bitorder="little"))
+        there = self.positions.numbers()
         end = max(expected or 0, int(there[-1]) + 1 if len(there) else 0)
         edges = np.concatenate([[-1], there, [end]])
         gaps = np.flatnonzero(np.diff(edges) > 1)
@@ -105,7 +147,7 @@ class Seen:
 
 
 def examine(files: Files, stream: str | None = None, expected: int | None = None) -> Report:
-    """Examine a table, or one stream of it; `expected` is how many messages that stream should have."""
+    """Look through a table, or at one stream of it; `expected` is how many messages that one should have."""
     streams: dict[str, Seen] = {} if stream is None else {stream: Seen()}
     without_id = 0
     for table in files(COLUMNS[:2]):
@@ -117,7 +159,7 @@ def examine(files: Files, stream: str | None = None, expected: int | None = None
         for name, rows in _by_stream(table, stream):
             positions = rows["position"].to_numpy()
             levels = rows["level"].fill_null(NO_LEVEL).cast(pa.int64()).to_numpy()
-            elsewhere = _has(streams[name].shared, positions)
+            elsewhere = streams[name].shared.has(positions)
             streams[name].judge(positions[~elsewhere], levels[~elsewhere])
             shared.setdefault(name, []).append((positions[elsewhere], levels[elsewhere]))
     for name, parts in shared.items():
@@ -131,20 +173,3 @@ def _by_stream(table: pa.Table, only: str | None) -> Iterator[tuple[str, pa.Tabl
     for name in pc.unique(rows["stream_id"]).to_pylist():
         if only is None or name == only:
             yield name, rows.filter(pc.equal(rows["stream_id"], name))
-
-
-def _grown(bits: Bits, top: int) -> Bits:
-    size = top // 8 + 1
-    # Double the size each time, so that growing is cheap.
-    return bits if size <= len(bits) else np.pad(bits, (0, max(size, 2 * len(bits)) - len(bits)))
-
-
-def _has(bits: Bits, positions: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        bits[positions >> 3] >> (positions & 7).astype(np.uint8) & 1 > 0
-    )
-    return found
-
-
-def _set(bits: Bits, positions: Numbers) -> None:
-    np.bitwise_or.at(bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))

@@ -46,6 +46,10 @@ class TakingTransport(TcpTransport):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # the library's
+        self.must_encrypt = False
+        """Whether nothing may be sent before TLS has begun."""
+        self.has_refused = False
+        """Whether something was about to be sent in clear text that must not be."""
         self.is_encrypting = False
         """Whether TLS has begun; a failure to connect after that is a TLS failure."""
 
@@ -66,6 +70,21 @@ class TakingTransport(TcpTransport):
             for_library = self.take(received)
             if for_library:
                 return for_library
+
+    def write(self, payload: bytes) -> None:
+        """Write, unless the server did not ask for TLS and we insist on it: the log-in comes first."""
+        self._refuse_clear_text()
+        super().write(payload)  # type: ignore[no-untyped-call] # the library's
+
+    def writelines(self, payload: list[bytes]) -> None:
+        """Do the same for several pieces."""
+        self._refuse_clear_text()
+        super().writelines(payload)  # type: ignore[no-untyped-call] # the library's
+
+    def _refuse_clear_text(self) -> None:
+        if self.must_encrypt and not self.is_encrypting:
+            self.has_refused = True
+            raise nats.errors.SecureConnWantedError
 
     async def connect_tls(self, *arguments: Any, **named: Any) -> None:
         """Note that TLS has begun."""
@@ -101,6 +120,7 @@ class NatsConnection:
 
     async def open(self, login: NatsLogin, name: str) -> None:
         """Connect and log in; raise BusError."""
+        self._transport.must_encrypt = login.tls is not None
         try:
             async with asyncio.timeout(CONNECT_SECONDS * len(login.servers) + 1):
                 await self.client.connect(
@@ -130,6 +150,10 @@ class NatsConnection:
         if any(LOG_IN_REFUSED.search(str(each)) for each in errors):
             return Refused(f"the NATS server refuses the login: check {login.flags}")
         where = " or ".join(login.servers)
+        if self._transport.has_refused:
+            return Refused(
+                f"{where}: the server does not offer TLS, which is asked for; nothing was sent to it"
+            )
         fault = next(filter(None, (certificate_fault(each, "--nats-tls") for each in errors)), None)
         if fault is not None:
             return Refused(f"{where}: {fault}")
@@ -158,7 +182,7 @@ class NatsConnection:
         """Write commands and wait until the socket has taken them."""
         # Anything the library has yet to send, such as a subscription, goes first.
         await self.client._flush_pending(force_flush=True)  # noqa: SLF001
-        self._transport.write(commands)  # type: ignore[no-untyped-call] # the library's
+        self._transport.write(commands)
         await self._transport.drain()  # type: ignore[no-untyped-call] # the library's
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 import stat
@@ -26,15 +27,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
+from bronze_sidecar.configuration.bounds import request_bytes
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent
 from bronze_sidecar.ingest.server import SERVICE, SidecarService
 from bronze_sidecar.telemetry.admin import Admin
 from bronze_sidecar.telemetry.logs import logger
-from bronze_sidecar.telemetry.metrics import Metrics
+from bronze_sidecar.telemetry.metrics import Metrics, resident_bytes
 
-MEBIBYTE = 1 << 20
+OTHER_CALLS = 32
+FILE_LIMIT = 65_536
 EXIT_FAILED, EXIT_UNDELIVERED, EXIT_FORCED = 1, 3, 130
 
 
@@ -44,6 +47,7 @@ class Sidecar:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics()
+        self.metrics.show_bounds(config)
         self.lanes = [Lane(backend, config, self.metrics.lane(backend.name)) for backend in config.backends]
         self.service = SidecarService(config, self.lanes, self.metrics)
         self._health = health.HealthServicer()
@@ -54,6 +58,7 @@ class Sidecar:
 
     async def run(self) -> int:
         """Serve until told to stop; return the exit status."""
+        _raise_file_limit()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number.name)
         lanes = [asyncio.create_task(lane.run(), name=f"lane {lane.name}") for lane in self.lanes]
@@ -71,6 +76,7 @@ class Sidecar:
                 self._log.info(
                     "serving", listen=list(self.config.listen), backends=[lane.name for lane in self.lanes]
                 )
+                self._warn_of_what_others_can_see(unix_paths)
                 if not self.lanes:
                     self._log.warning(
                         "PUBLISHING IS OFF: no back end is configured, so every event is acknowledged and"
@@ -90,6 +96,18 @@ class Sidecar:
             if admin:
                 admin.close()
             await _end(stop, readiness, *lanes)
+
+    def _warn_of_what_others_can_see(self, unix_paths: list[Path]) -> None:
+        for backend in self.config.backends:
+            for option in backend.exposed_secrets():
+                self._log.warning("a secret is sent without encryption; use TLS", option=option)
+        for path in unix_paths:
+            if path.parent.stat().st_mode & stat.S_IWOTH:
+                self._log.warning(
+                    "any user can take the name of this socket first; use a folder of its own",
+                    option="--listen",
+                    path=str(path),
+                )
 
     def _on_signal(self, name: str) -> None:
         if self._stop.is_set():
@@ -137,11 +155,16 @@ class Sidecar:
             "stopping": self._stopping,
             "not_ready": [*not_ready, *(["the sidecar is stopping"] if self._stopping else [])],
             "publishing": "on" if self.lanes else "off: no back end is configured",
+            "memory": {"limit_bytes": self.config.memory_limit, "resident_bytes": resident_bytes()},
+            "streams": {"open": self.service.open_streams, "most": self.config.max_streams},
+            "sessions": {"remembered": self.service.sessions, "most": self.config.max_sessions},
             "backends": {
                 lane.name: {
                     "state": lane.state,
                     "waiting_events": lane.events,
                     "waiting_bytes": lane.bytes,
+                    "most_events": self.config.max_queue_events,
+                    "most_bytes": self.config.max_queue_bytes,
                     "in_flight_events": lane.in_flight(),
                     "oldest_unacknowledged_seconds": round(lane.oldest_age(), 3),
                 }
@@ -159,15 +182,19 @@ class Sidecar:
     def _server(self) -> grpc.aio.Server:
         server = grpc.aio.server(
             options=[
-                # Whatever the credits allow can be received; what is too large is then refused by itself.
-                ("grpc.max_receive_message_length", self.config.max_queue_bytes + MEBIBYTE),
+                # What a batch may have can be received; an event that is too large is then refused by itself.
+                ("grpc.max_receive_message_length", request_bytes(self.config.max_event_bytes)),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
                 ("grpc.so_reuseport", 0),
-            ]
+                ("grpc.server_handshake_timeout_ms", 10_000),
+                ("grpc.max_connection_idle_ms", 300_000),
+            ],
+            # Also calls whose request is still on its way; health checks find room beside the streams.
+            maximum_concurrent_rpcs=self.config.max_streams + OTHER_CALLS,
         )
         server.add_generic_rpc_handlers((self.service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -196,6 +223,14 @@ class Sidecar:
             root_certificates=client_ca,
             require_client_auth=client_ca is not None,
         )
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as may be had: connections that do nothing must not keep others out."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILE_LIMIT if most == resource.RLIM_INFINITY else min(most, FILE_LIMIT)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def _end(*tasks: asyncio.Task[Any]) -> None:

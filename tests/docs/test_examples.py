@@ -21,7 +21,7 @@ from doc_pages import PAGES, README, ROOT, Block, blocks, commands
 from servers import NatsServer, Unavailable
 from sidecar_process import PROGRAM, SidecarProcess, sidecar
 
-SOCKET = "unix:///tmp/bronze-sidecar.sock"
+SOCKET = "127.0.0.1:50051"
 SERVER = "nats://127.0.0.1:4222"
 CLIENTS, READING = ROOT / "docs/clients.md", ROOT / "docs/reading-events.md"
 TRADE = (

@@ -191,7 +191,7 @@ def test_kafka_records_that_expired_are_a_loss(
     assert said is not None
     assert said.startswith("Kafka no longer has records that were not read: ")
     assert f"{name}-0" in said
-    assert "set onDataLoss to 'continue'" in said
+    assert "set --on-data-loss to continue" in said
 
     [report] = run(spark, "kafka", {**options, "onDataLoss": "continue"}, tmp_path)
     assert (report.events, report.quarantined) == (5, 1)

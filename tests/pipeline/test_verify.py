@@ -138,6 +138,15 @@ def test_events_without_an_id_are_counted(bronze: Bronze, capsys: pytest.Capture
     assert "2 events have no id, or an id without stream and position.\n" in capsys.readouterr().out
 
 
+def test_a_position_far_out_needs_no_more_than_another(
+    bronze: Bronze, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bronze.add(*trades("r:0", "r:100000000000000000", "r:4611686018427387903"))
+    assert verify(bronze) == 1
+    said = capsys.readouterr().out
+    assert "r: missing 1 to 99999999999999999, 100000000000000001 to 4611686018427387902" in said
+
+
 def test_many_gaps_are_shortened(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:
     bronze.add(*trades("r:1", "r:3", "r:5", "r:7", "r:9", "r:11", "r:13"))
     assert verify(bronze) == 1

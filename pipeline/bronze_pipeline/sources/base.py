@@ -54,7 +54,7 @@ class DataLoss(RuntimeError):  # noqa: N818 - named for what it says
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}. To continue without them and have this recorded, set onDataLoss to 'continue'."
+            f"{what}. To continue without them and have this recorded, set --on-data-loss to continue."
         )
 
 

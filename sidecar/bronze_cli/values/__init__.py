@@ -9,6 +9,7 @@ from bronze_cli.values.addresses import (
     Url,
     host_port_fault,
     is_loopback,
+    is_plain_and_remote,
 )
 from bronze_cli.values.scalars import (
     STANDARD_INPUT,
@@ -20,6 +21,7 @@ from bronze_cli.values.scalars import (
     Number,
     Scalar,
     Secret,
+    Size,
     Switch,
     Text,
     file_fault,
@@ -39,6 +41,7 @@ __all__ = [
     "Number",
     "Scalar",
     "Secret",
+    "Size",
     "SocketMode",
     "Switch",
     "Text",
@@ -46,4 +49,5 @@ __all__ = [
     "file_fault",
     "host_port_fault",
     "is_loopback",
+    "is_plain_and_remote",
 ]

@@ -73,6 +73,12 @@ def is_loopback(address: str) -> bool:
     return address.startswith(UNIX) or host in {"localhost", "::1"} or bool(is_ipv4_loopback)
 
 
+def is_plain_and_remote(url: str, scheme: str) -> bool:
+    """Tell whether a URL has this scheme, without TLS, and names another machine."""
+    parts = urlsplit(url)
+    return parts.scheme == scheme and not is_loopback(f"{parts.hostname}:0")
+
+
 class SocketMode(Scalar):
     """A file mode in octal."""
 

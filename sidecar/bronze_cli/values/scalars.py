@@ -84,6 +84,35 @@ class Integer(Scalar):
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
+_SIZE_UNITS = {"": 1, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+@dataclass(frozen=True)
+class Size(Scalar):
+    """A number of bytes within bounds, with or without a unit."""
+
+    least: int
+    most: int
+    metavar = "SIZE"
+
+    def read(self, text: str) -> int | list[Fault]:
+        bounds = f"It is a size such as 512Mi, from {self.show(self.least)} to {self.show(self.most)}."
+        found = re.fullmatch(r"([0-9]{1,18})\s*([kmg]i?|)b?", text.lower())
+        if not found:
+            return [Fault(f"'{shorten(text)}' is not a size.", bounds)]
+        size = int(found[1]) * _SIZE_UNITS[found[2]]
+        return size if self.least <= size <= self.most else [Fault(f"{text} is out of range.", bounds)]
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": ["string", "integer"]}
+
+    def show(self, value: int) -> str:
+        for unit in ("gi", "mi", "ki"):
+            if value % _SIZE_UNITS[unit] == 0:
+                return f"{value // _SIZE_UNITS[unit]}{unit.capitalize()}"
+        return str(value)
+
+
 @dataclass(frozen=True)
 class Number(Scalar):
     """A decimal number within bounds."""

@@ -18,11 +18,13 @@ from bronze_cli.values import (
     ListenAddress,
     ListOf,
     Number,
+    Size,
     SocketMode,
     Switch,
     is_loopback,
 )
 
+from bronze_sidecar.configuration.bounds import DEFAULT_MEMORY, LEAST_MEMORY, available_memory, bounds
 from bronze_sidecar.configuration.file import from_file
 from bronze_sidecar.routing.route import trial_faults
 from bronze_sidecar.sinks import BACKENDS, Backend
@@ -65,12 +67,34 @@ class Config:
     grace_seconds: float = option(
         Number(0, 3600), "Time allowed on shutdown to deliver accepted events.", default=25.0
     )
-    max_event_bytes: int = option(Integer(1024, 64 * MEBIBYTE), "Largest event to accept.", default=MEBIBYTE)
+    memory_limit: int = option(
+        Size(LEAST_MEMORY, 1 << 50),
+        "Memory that the process may use; by default the limit of its container, or this if there is none."
+        " The bounds below follow from it unless they are given.",
+        default=DEFAULT_MEMORY,
+    )
+    max_event_bytes: int = option(
+        Integer(1024, 64 * MEBIBYTE), "Largest event to accept, as JSON or as an envelope.", default=MEBIBYTE
+    )
     max_queue_events: int = option(
-        Integer(1, 100_000_000), "Maximum events waiting for one back end.", default=100_000
+        Integer(1, 100_000_000),
+        "Maximum events waiting for one back end; from the memory limit if not given.",
+        default=100_000,
     )
     max_queue_bytes: int = option(
-        Integer(MEBIBYTE, 1 << 40), "Maximum bytes waiting for one back end.", default=64 * MEBIBYTE
+        Integer(MEBIBYTE, 1 << 40),
+        "Maximum bytes waiting for one back end; from the memory limit if not given.",
+        default=64 * MEBIBYTE,
+    )
+    max_streams: int = option(
+        Integer(1, 100_000),
+        "Maximum producer streams open at once; from the memory limit if not given.",
+        default=64,
+    )
+    max_sessions: int = option(
+        Integer(1, 1_000_000),
+        "Maximum producer runs to remember, so that they can resume; from the memory limit if not given.",
+        default=256,
     )
     retry_limit: int = option(
         Integer(0, 1_000_000),
@@ -119,10 +143,10 @@ def configure(flags: Given, environ: Mapping[str, str]) -> Config:
         given = {**file.values, **given}
     values = parsed(given, NAMES, problems)
     backends = [_backend(cls, given, values, problems) for cls in BACKENDS]
-    config = Config(
-        backends=tuple(backend for backend in backends if backend),
-        **{each.attribute: values[each.path] for each in PROCESS_OPTIONS if each.path in values},
-    )
+    own = {each.attribute: values[each.path] for each in PROCESS_OPTIONS if each.path in values}
+    own.setdefault("memory_limit", available_memory())
+    derived = bounds(own["memory_limit"], own.get("max_event_bytes", MEBIBYTE))._asdict()
+    config = Config(backends=tuple(backend for backend in backends if backend), **{**derived, **own})
     for attribute, fault in _process_faults(config):
         where = given[attribute][0] if attribute in given else NAMES.by_path[attribute].flag
         problems.append(Problem(where, fault.what, fault.remedy))
@@ -166,6 +190,8 @@ def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
             "tls_client_ca_file",
             Fault("has no effect on its own.", "Add --tls-cert-file and --tls-key-file."),
         )
+    if config.insecure and config.tls_cert_file:
+        yield "insecure", Fault("does not go with --tls-cert-file.", "Remove one of them.")
     for address in config.listen:
         if not is_loopback(address) and not config.tls_cert_file and not config.insecure:
             yield (

@@ -111,8 +111,8 @@ class Lane:
         self._blocked: dict[tuple[str, str], Blocked] = {}
         self._in_flight: WriteBatch | None = None
         self._arrived = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._less = asyncio.Event()
+        """Set when there is more room than before."""
         self._hurry = False
         self._warned_at = -WARNING_INTERVAL_SECONDS
         self._log = logger().bind(backend=self.name)
@@ -120,14 +120,17 @@ class Lane:
 
     # -- for the ingest side
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another batch may be put."""
-        return self._room.is_set()
+    def has_room(self, events: int, size: int) -> bool:
+        """Tell whether records fit into the bounds; whatever comes fits into an empty lane."""
+        return not self.events or (
+            self.events + events <= self._max_events and self.bytes + size <= self._max_bytes
+        )
 
-    async def wait_for_room(self) -> None:
-        """Return when the lane is below its bounds."""
-        await self._room.wait()
+    async def wait_for_room(self, events: int, size: int) -> None:
+        """Return when records fit; one at a time may wait."""
+        while not self.has_room(events, size):
+            self._less.clear()
+            await self._less.wait()
 
     def put(self, ticket: OutcomeListener, records: list[Record], size: int) -> None:
         """Take records; the ticket hears of each of them once."""
@@ -135,8 +138,6 @@ class Lane:
         self._queued += len(records)
         self.events += len(records)
         self.bytes += size
-        if self.events >= self._max_events or self.bytes >= self._max_bytes:
-            self._room.clear()
         self._arrived.set()
 
     def hurry(self) -> None:
@@ -340,8 +341,7 @@ class Lane:
     def _forget(self, count: int, size: int) -> None:
         self.events -= count
         self.bytes -= size
-        if self.events < self._max_events and self.bytes < self._max_bytes:
-            self._room.set()
+        self._less.set()
 
     # -- forming batches
 

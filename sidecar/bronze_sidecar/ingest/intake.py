@@ -1,44 +1,74 @@
-"""From a producer's batch to records in the lanes: the hot path, so work is per batch where it can be."""
+"""From a producer's batch to records in the lanes: the hot path, so work is per batch where it can be.
+
+A batch is admitted by what it becomes: in slices, each of which waits for its turn and for room.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from bronze_client._generated.bronze.sidecar.internal.v1.typed_pb2 import TypedRequest
 from bronze_client.schema import Batch, Failure, FailureKind, NormalizedEvent, Outcome
 from google.protobuf.message import DecodeError
 
+from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.envelope.event import EVENT_ID_HEADS, META, Event, Groups
 from bronze_sidecar.envelope.payloads import ORIGINS, PAYLOAD_CASES, snake_case
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, timestamp_field, varint_field
 from bronze_sidecar.errors import Rejected
-from bronze_sidecar.mapping.mapper import Mapper, StreamContext
+from bronze_sidecar.mapping.limits import LONGEST_NAME
+from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.telemetry.metrics import Metrics
 
 CASE_BY_FIELD = {snake_case(case): case for case in PAYLOAD_CASES}
 INGEST_TS = 5
+MOST_MESSAGES = 65_536
+"""In one batch."""
+FARTHEST_POSITION = 1 << 62
+LONGEST_REASON = 500
+# A batch is taken in slices, so that others have their turn every few milliseconds.
+SLICE_EVENTS = 1024
+SLICE_BYTES = 1 << 20
+SMALL_MESSAGE_BYTES = 1024
+SMALL_BATCH_EVENTS = 512
 _NO_META: dict[str, str] = {}
 _SOURCE, _ORIGIN = heads(1), 6
 
 
 class Contents:
-    """What a batch carries: envelopes or JSON messages, with their number and size."""
+    """What a batch carries: envelopes or JSON messages, with their number and size.
+
+    Raise ValueError, with a reason, for one that is not a batch.
+    """
 
     __slots__ = ("are_envelopes", "first_position", "messages", "sequence", "size")
 
     def __init__(self, batch: Batch) -> None:
+        if batch.envelopes and batch.json:
+            raise ValueError("a batch carries envelopes or JSON, not both")
+        blocks = batch.envelopes or batch.json
+        if not blocks:
+            raise ValueError("the batch is empty")
         self.sequence = batch.sequence
         self.first_position = batch.first_position
         self.are_envelopes = bool(batch.envelopes)
-        self.messages: Sequence[bytes] = batch.envelopes
-        blocks = batch.envelopes or batch.json
-        self.size = sum(map(len, blocks))
-        if not self.are_envelopes:
+        # Counted before anything is made of it.
+        count = len(blocks)
+        if not self.are_envelopes and count <= MOST_MESSAGES:
             # A newline at the end of a block adds no message.
+            count += sum(block.count(b"\n", 0, len(block) - 1) for block in blocks)
+        if count > MOST_MESSAGES:
+            raise ValueError(f"the batch has more than {MOST_MESSAGES} messages")
+        if self.first_position + count > FARTHEST_POSITION:
+            raise ValueError(f"positions end at {FARTHEST_POSITION}")
+        self.size = sum(map(len, blocks))
+        self.messages: Sequence[bytes] = batch.envelopes
+        if not self.are_envelopes:
             self.messages = [line for block in blocks for line in block.removesuffix(b"\n").split(b"\n")]
 
 
@@ -81,7 +111,10 @@ class Ticket:
         """Take note that a record will never be stored."""
         position, level = self.place_of(record.event)
         failure = Failure(
-            position=position, kind=FailureKind.FAILURE_KIND_FAILED, reason=reason, backend=backend
+            position=position,
+            kind=FailureKind.FAILURE_KIND_FAILED,
+            reason=reason[:LONGEST_REASON],
+            backend=backend,
         )
         if level:
             failure.level = int(level)
@@ -96,7 +129,7 @@ class Ticket:
     def rejected(self, position: int, reason: str) -> None:
         """Take note of a message that became no event."""
         self.failures.append(
-            Failure(position=position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason)
+            Failure(position=position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason[:LONGEST_REASON])
         )
 
     def outcome(self) -> Outcome:
@@ -111,64 +144,81 @@ class Ticket:
         return Outcome(published=published, filtered=self.filtered, failures=self.failures)
 
 
+class Admission:
+    """What all streams share: turns at the lanes, and what their mappers remember."""
+
+    def __init__(self, lanes: Sequence[Lane], config: Config) -> None:
+        self.lanes = lanes
+        # A slice never has more than a lane may hold.
+        self.slice_events = min(SLICE_EVENTS, config.max_queue_events)
+        self.slice_bytes = min(SLICE_BYTES, config.max_queue_bytes)
+        self.turns = asyncio.Lock()
+        """Held while a slice of a batch is mapped and waits for room: one stream after the other, in turn."""
+        self.frames = FrameCache()
+
+
 class Intake:
     """Takes the batches of one stream into the lanes."""
 
     def __init__(
-        self, context: StreamContext, lanes: Sequence[Lane], max_event_bytes: int, metrics: Metrics
+        self, context: StreamContext, admission: Admission, max_event_bytes: int, metrics: Metrics
     ) -> None:
         self._context = context
-        self._mapper = Mapper(context)
-        self._lanes = lanes
+        self._admission = admission
+        self._mapper = Mapper(context, admission.frames)
+        self._lanes = admission.lanes
         self._max_event_bytes = max_event_bytes
         self._metrics = metrics
         self._id_prefix = f"{context.stream_id}:"
         own = {"request_id": context.request_id, "session_id": context.session_id, **context.meta}
         self._context_meta = {key: value for key, value in own.items() if value or key in context.meta}
-        self._needs_meta = any(lane.route.needs_meta for lane in lanes)
+        self._needs_meta = any(lane.route.needs_meta for lane in self._lanes)
         self._source_field = string_field(_SOURCE, context.source)
         self._origin_field = varint_field(_ORIGIN, context.origin)
 
-    def take(self, contents: Contents, request: bytes, done: Callable[[Ticket], None]) -> Ticket:
-        """Put a batch's events into the lanes; `done` hears when all of them are settled.
+    def close(self) -> None:
+        """Give back what is remembered of the stream."""
+        self._mapper.close()
 
-        `request` is what the batch came in.
+    async def take(self, contents: Contents, request: bytes, done: Callable[[Ticket], None]) -> Ticket:
+        """Put a batch's events into the lanes, as there is room; `done` hears when all of them are settled.
+
+        `request` is what the batch came in. It is taken in slices, between which others have their turn, so
+        that neither the memory nor the time that it takes depends on what it becomes.
         """
         seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
         ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
         ticket = Ticket(contents, len(self._id_prefix), done)
-        if contents.are_envelopes:
-            groups = self._from_envelopes(contents, request, ingest_field, ticket)
-        else:
-            groups = self._from_json(contents, ingest_field, ticket)
-        sizes = [len(event.envelope) for group in groups for event in group]
-        if sizes and max(sizes) > self._max_event_bytes:
-            groups, sizes = self._without_large(groups, ticket)
-        ticket.events = len(sizes)
         self._metrics.received.inc(ticket.messages)
         self._metrics.received_bytes.inc(len(request))
+        if contents.are_envelopes:
+            slices = self._from_envelopes(contents, request, ingest_field, ticket)
+        else:
+            slices = self._from_json(contents, ingest_field, ticket)
+        while True:
+            async with self._admission.turns:
+                groups = next(slices, None)
+                if groups is None:
+                    break
+                await self._admit(groups, ticket)
+            if ticket.events > SMALL_BATCH_EVENTS:
+                await asyncio.sleep(0)
         if ticket.failures:
-            self._metrics.rejected.inc(len(ticket.failures))
-        self._route(groups, sizes, ticket)
+            ticket.failures.sort(key=lambda failure: failure.position)
+            rejected = sum(each.kind == FailureKind.FAILURE_KIND_REJECTED for each in ticket.failures)
+            self._metrics.rejected.inc(rejected)
         ticket.stored(1)
         return ticket
 
-    def _without_large(self, groups: Groups, ticket: Ticket) -> tuple[Groups, list[int]]:
-        """Reject the events that are too large; return the others, with their sizes."""
-        most = self._max_event_bytes
-        kept = []
-        for group in groups:
-            for event in group:
-                if (size := len(event.envelope)) > most:
-                    reason = f"the event has {size} bytes; --max-event-bytes allows {most}"
-                    ticket.rejected(ticket.place_of(event)[0], reason)
-            kept.append([event for event in group if len(event.envelope) <= most])
-        ticket.failures.sort(key=lambda failure: failure.position)
-        return list(filter(None, kept)), [len(event.envelope) for group in kept for event in group]
-
-    def _route(self, groups: Groups, sizes: list[int], ticket: Ticket) -> None:
+    async def _admit(self, groups: Groups, ticket: Ticket) -> None:
+        """Put the events of a slice into the lanes once there is room in all of them."""
+        sizes = [len(event.envelope) for group in groups for event in group]
+        if sizes and max(sizes) > self._max_event_bytes:
+            groups, sizes = self._without_large(groups, ticket)
         events = list(chain.from_iterable(groups))
+        ticket.events += len(events)
         untaken = events
+        parts: list[tuple[Lane, list[Record], int]] = []
         for lane in self._lanes:
             addressed = zip(lane.route.addresses(groups), events, strict=True)
             records = [Record(address, event) for address, event in addressed if address is not None]
@@ -179,40 +229,101 @@ class Intake:
                 untaken = [event for event in untaken if not lane.route.takes(event.payload_case)]
                 size = sum(len(record.event.envelope) for record in records)
             if records:
-                ticket.open += len(records)
-                lane.put(ticket, records, size)
-        ticket.filtered = len(untaken)
+                parts.append((lane, records, size))
+        ticket.filtered += len(untaken)
         if untaken:
             self._metrics.filtered.inc(len(untaken))
+        for lane, records, size in parts:
+            if not lane.has_room(len(records), size):
+                await lane.wait_for_room(len(records), size)
+        for lane, records, size in parts:
+            ticket.open += len(records)
+            lane.put(ticket, records, size)
 
-    def _from_json(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> Groups:
+    def _without_large(self, groups: Groups, ticket: Ticket) -> tuple[Groups, list[int]]:
+        """Reject the events that are too large; return the others, with their sizes."""
+        kept = []
+        for group in groups:
+            for event in group:
+                if (size := len(event.envelope)) > self._max_event_bytes:
+                    ticket.rejected(ticket.place_of(event)[0], self._too_large(size))
+            kept.append([event for event in group if len(event.envelope) <= self._max_event_bytes])
+        return list(filter(None, kept)), [len(event.envelope) for group in kept for event in group]
+
+    def _too_large(self, size: int) -> str:
+        return f"the event has {size} bytes; --max-event-bytes allows {self._max_event_bytes}"
+
+    def _from_json(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> Iterator[Groups]:
         groups: list[list[Event]] = []
-        map_message = self._mapper.events
+        count = size = work = 0
+        most_events, most_bytes = self._admission.slice_events, self._admission.slice_bytes
+        map_message = self._mapper.first_events
         for position, line in enumerate(contents.messages, contents.first_position):
+            if len(line) > self._max_event_bytes:
+                ticket.rejected(position, self._too_large(len(line)))
+                continue
             try:
-                groups.append(map_message(line, position, ingest_field))
+                events, others = map_message(line, position, ingest_field, most_events, most_bytes)
             except Rejected as error:
                 ticket.rejected(position, str(error))
-        return groups
+                # To refuse a message takes time as well.
+                work += 1 + len(line) // SMALL_MESSAGE_BYTES
+                if work > most_events:
+                    yield groups
+                    groups, count, size, work = [], 0, 0, 0
+                continue
+            added = len(events) * len(events[0].envelope)
+            if groups and (count + len(events) > most_events or size + added > most_bytes):
+                yield groups
+                groups, count, size, work = [], 0, 0, 0
+            groups.append(events)
+            count += len(events)
+            size += added
+            for more in others:
+                yield groups
+                groups, count, size, work = [more], len(more), added, 0
+        if groups:
+            yield groups
 
     def _from_envelopes(
         self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
-    ) -> Groups:
+    ) -> Iterator[Groups]:
         try:
             typed: Sequence[NormalizedEvent | None] = TypedRequest.FromString(request).batch.envelopes
         except DecodeError:
-            # One of them is no envelope: look at each alone, to refuse only that one.
-            typed = [_decoded(envelope) for envelope in contents.messages]
+            # One of them is not an envelope: look at each alone, to refuse only that one.
+            typed = []
+        messages = contents.messages
+        step = self._admission.slice_events
+        for start in range(0, len(messages), step):
+            some = messages[start : start + step]
+            decoded = typed[start : start + step] or [_decoded(envelope) for envelope in some]
+            yield list(
+                zip(self._events(some, decoded, contents.first_position + start, ingest_field, ticket))
+            )
+
+    def _events(
+        self,
+        envelopes: Sequence[bytes],
+        typed: Sequence[NormalizedEvent | None],
+        first_position: int,
+        ingest_field: bytes,
+        ticket: Ticket,
+    ) -> list[Event]:
         events: list[Event] = []
-        position = contents.first_position - 1
+        position = first_position - 1
         prefix, cases, heads = self._id_prefix, CASE_BY_FIELD, EVENT_ID_HEADS
         own_source, own_origin, own_meta = self._context.source, self._context.origin, self._context_meta
         needs_meta = self._needs_meta
-        for envelope, event in zip(contents.messages, typed, strict=True):
+        for envelope, event in zip(envelopes, typed, strict=True):
             position += 1
             case = cases.get(event.WhichOneof("payload")) if event is not None else None
             if event is None or case is None or not (exchange := event.exchange):
                 ticket.rejected(position, _fault(event))
+                continue
+            symbol = event.symbol
+            if len(exchange) + len(symbol) > LONGEST_NAME:
+                ticket.rejected(position, f"exchange and symbol have more than {LONGEST_NAME} characters")
                 continue
             event_id = f"{prefix}{position}"
             id_bytes = event_id.encode()
@@ -233,14 +344,14 @@ class Intake:
                     event_id,
                     case,
                     exchange,
-                    event.symbol,
+                    symbol,
                     event.meta.get("data_type", ""),
                     source,
                     ORIGINS[origin] if 0 <= origin < len(ORIGINS) else ORIGINS[0],
                     self._meta_of(event) if needs_meta else _NO_META,
                 )
             )
-        return list(zip(events))
+        return events
 
     def _lacking_meta(self, event: NormalizedEvent) -> bytes:
         """Return the context's meta entries that an envelope does not have itself."""

@@ -20,16 +20,19 @@ from bronze_client.schema import (
 from bronze_client.schema import StreamContext as StreamContextMessage
 from google.protobuf.message import DecodeError
 
+from bronze_sidecar.configuration.bounds import request_bytes
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Rejected
-from bronze_sidecar.ingest.intake import Contents, Intake
+from bronze_sidecar.ingest.intake import Admission, Contents, Intake
 from bronze_sidecar.ingest.session import ProducerSession, ProducerSessions
 from bronze_sidecar.mapping.mapper import StreamContext
 from bronze_sidecar.telemetry.metrics import Metrics
 
 SERVICE = "bronze.sidecar.v1.SidecarService"
 PRODUCER_ID_LIMIT = 128
+# Of a request: tags, lengths and numbers beside the batch's events.
+BATCH_OVERHEAD = 512 << 10
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -53,8 +56,16 @@ class SidecarService:
         self._lanes = lanes
         self._metrics = metrics
         self._max_event_bytes = config.max_event_bytes
-        self._credits = Credits(events=config.max_queue_events, bytes=config.max_queue_bytes)
-        self._sessions = ProducerSessions()
+        self._max_streams = config.max_streams
+        self._max_sessions = config.max_sessions
+        self._credits = Credits(
+            events=config.max_queue_events,
+            bytes=config.max_queue_bytes,
+            batch_bytes=request_bytes(config.max_event_bytes) - BATCH_OVERHEAD,
+        )
+        self._admission = Admission(lanes, config)
+        self._sessions = ProducerSessions(config.max_sessions)
+        self.open_streams = 0
         self._draining = asyncio.Event()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -66,6 +77,11 @@ class SidecarService:
                 "PublishBatch": grpc.unary_unary_rpc_method_handler(self._answering(self.publish_batch)),
             },
         )
+
+    @property
+    def sessions(self) -> int:
+        """How many runs of producers are remembered."""
+        return len(self._sessions)
 
     def drain(self) -> None:
         """Refuse new batches; streams end when what they sent is done."""
@@ -95,17 +111,17 @@ class SidecarService:
             raise invalid("the request is not a PublishBatchRequest") from error
         intake = self._intake(message.context)
         contents = contents_of(message.batch)
-        if not all(lane.has_room for lane in self._lanes):
-            raise CallRefused(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"no room for more events: {self._full_lanes()}"
-            )
+        full = [lane for lane in self._lanes if not lane.has_room(1, contents.size)]
+        if full:
+            reasons = ", ".join(f"{lane.name} is {lane.state}" for lane in full)
+            raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"no room for more events: {reasons}")
         done = asyncio.Event()
-        ticket = intake.take(contents, request, lambda _: done.set())
+        try:
+            ticket = await intake.take(contents, request, lambda _: done.set())
+        finally:
+            intake.close()
         await done.wait()
         return PublishBatchResponse(outcome=ticket.outcome()).SerializeToString()
-
-    def _full_lanes(self) -> str:
-        return ", ".join(f"{lane.name} is {lane.state}" for lane in self._lanes if not lane.has_room)
 
     def _intake(self, message: StreamContextMessage) -> Intake:
         try:
@@ -119,7 +135,7 @@ class SidecarService:
             )
         except Rejected as error:
             raise invalid(f"context: {error}") from error
-        return Intake(context, self._lanes, self._max_event_bytes, self._metrics)
+        return Intake(context, self._admission, self._max_event_bytes, self._metrics)
 
     # -- a stream
 
@@ -127,6 +143,18 @@ class SidecarService:
         """Serve one stream until its producer ends it, it is lost, or the sidecar stops."""
         if self._draining.is_set():
             raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
+        if self.open_streams >= self._max_streams:
+            raise CallRefused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{self.open_streams} streams are open; --max-streams allows no more",
+            )
+        self.open_streams += 1
+        try:
+            await self._publish(context)
+        finally:
+            self.open_streams -= 1
+
+    async def _publish(self, context: Context) -> None:
         session, intake, known, key = await self._open(context)
         taken_over = asyncio.Event()
         session.take_over = taken_over.set
@@ -164,6 +192,7 @@ class SidecarService:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            intake.close()
 
     async def _open(self, context: Context) -> tuple[ProducerSession, Intake, int, tuple[str, str]]:
         """Read the opening request; answer with where to go on."""
@@ -181,7 +210,11 @@ class SidecarService:
         session = self._sessions.resume(*key)
         if session is None or known > session.acknowledged:
             session = ProducerSession(known)
-            self._sessions.add(*key, session)
+            if not self._sessions.add(*key, session):
+                raise CallRefused(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"{len(self._sessions)} producer runs are remembered; --max-sessions allows no more",
+                )
         elif session.take_over:
             session.take_over()
         opened = Opened(
@@ -204,10 +237,8 @@ class SidecarService:
             await self._take(session, intake, message.batch, request)
 
     async def _take(self, session: ProducerSession, intake: Intake, batch: Batch, request: bytes) -> None:
-        # First, for whatever is checked must still hold when the batch is taken in.
-        for lane in self._lanes:
-            if not lane.has_room:
-                await lane.wait_for_room()
+        # First: whatever is checked must still hold when the batch is taken in.
+        await session.taken_before()
         if self._draining.is_set():
             # Its producer keeps what is not acknowledged.
             return
@@ -226,7 +257,7 @@ class SidecarService:
                 f"{events} events and {size} bytes would be on the way; the credits are"
                 f" {self._credits.events} events and {self._credits.bytes} bytes",
             )
-        session.take(intake, contents, request)
+        await session.take(intake, contents, request)
 
     async def _acknowledge(
         self, session: ProducerSession, context: Context, known: int, ending: asyncio.Event
@@ -266,9 +297,8 @@ def parse(request: bytes) -> PublishRequest:
 
 
 def contents_of(batch: Batch) -> Contents:
-    """Return what a batch carries; refuse one that is none."""
-    if batch.envelopes and batch.json:
-        raise invalid("a batch carries envelopes or JSON, not both")
-    if not batch.envelopes and not batch.json:
-        raise invalid("the batch is empty")
-    return Contents(batch)
+    """Return what a batch carries; refuse one that is not a batch."""
+    try:
+        return Contents(batch)
+    except ValueError as error:
+        raise invalid(str(error)) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -18,6 +20,7 @@ from bronze_sidecar.mapping.message_base import (
     Exact,
     Flag,
     MarketMessage,
+    NotANumber,
     Number,
     Payload,
     integer,
@@ -31,6 +34,7 @@ _GROUPED_BOOK_SNAPSHOT = heads(FIELD_NUMBERS["groupedBookSnapshot"])
 _F1, _F2, _F3, _F4 = (heads(number) for number in range(1, 5))
 
 _ZERO = ord("0")
+_NUMBERS_AND_NULL = NUMBER_STARTS | {ord("n")}
 
 _USUAL_SIZE = 80
 """Of a level's digits; with them a change has less than 128 bytes, whatever its time."""
@@ -97,21 +101,62 @@ class BookChange(MarketMessage, tag="book_change"):
         content = string_field(_F3, "0") + string_field(_F4, "0") + self.event_ts()
         return "bookChange", delimited(_BOOK_CHANGE, content)
 
-    def level_events(self, before_id: bytes, event_id: str, event_ts: bytes, facts: Facts) -> list[Event]:
-        """Return an event for each level, bids first; `before_id` is the envelope up to the event's id."""
+    def level_events(
+        self, before_id: bytes, event_id: str, event_ts: bytes, facts: Facts, at_once: int
+    ) -> tuple[list[Event], Iterator[list[Event]]]:
+        """Return an event for each level, bids first, and an iterator over those beyond `at_once`.
+
+        `before_id` is the envelope up to the event's id.
+        """
+        bids, asks = self.bids or [], self.asks or []
+        count = len(bids) + len(asks)
+        if count <= at_once:
+            events = self._some_events(bids, asks, 0, before_id, event_id, event_ts, facts)
+            return events, iter(())
+        # What is wrong with any level must show before the first event is on its way.
+        levels = [level for level in chain(bids, asks) if level is not None]
+        starts = {(b"" + level.price)[0] for level in levels} | {(b"" + level.amount)[0] for level in levels}
+        if not starts <= _NUMBERS_AND_NULL:
+            raise NotANumber
+        steps = range(0, count, at_once)
+        parts = (
+            self._some_events(
+                bids[start : start + at_once],
+                asks[max(0, start - len(bids)) : max(0, start + at_once - len(bids))],
+                start,
+                before_id,
+                event_id,
+                event_ts,
+                facts,
+            )
+            for start in steps
+        )
+        return next(parts), parts
+
+    def _some_events(  # noqa: PLR0917 - called once for each message
+        self,
+        bids: list[Level | None],
+        asks: list[Level | None],
+        first: int,
+        before_id: bytes,
+        event_id: str,
+        event_ts: bytes,
+        facts: Facts,
+    ) -> list[Event]:
         exchange, symbol, data_type, source, origin, meta = facts
         around = _AROUND_DIGITS + len(event_ts)
         encoded_id = event_id.encode()
         before_level = b""
         events: list[Event] = []
+        number = first - 1
         # A message may have thousands of levels: no function is called for a usual one.
-        for side, levels in ((_BID, self.bids), (_ASK, self.asks)):
+        for side, levels in ((_BID, bids), (_ASK, asks)):
             if not levels:
                 continue
             _, upsert, delete = side
             for level in levels:
-                number = len(events)
-                if number in _FIRST_OF_THEIR_LENGTH:
+                number += 1
+                if number in _FIRST_OF_THEIR_LENGTH or number == first:
                     length = len(event_id) + 1 + len(str(number))
                     before_level = before_id + EVENT_ID_HEADS[length] + encoded_id
                 text, ending = (
@@ -121,8 +166,12 @@ class BookChange(MarketMessage, tag="book_change"):
                 amount = b"" + (level or _NO_LEVEL).amount
                 price_size, amount_size = len(price), len(amount)
                 size = price_size + amount_size
-                if size < _USUAL_SIZE and price[0] in NUMBER_STARTS and (first := amount[0]) in NUMBER_STARTS:
-                    start = upsert if first > _ZERO or not is_zero(amount) else delete
+                if (
+                    size < _USUAL_SIZE
+                    and price[0] in NUMBER_STARTS
+                    and (first_digit := amount[0]) in NUMBER_STARTS
+                ):
+                    start = upsert if first_digit > _ZERO or not is_zero(amount) else delete
                     envelope = b"".join(
                         (
                             before_level,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,6 +14,7 @@ from bronze_sidecar.envelope.payloads import META_OF_SIDECAR, ORIGINS
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, varint_field
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping.book_messages import BookChange
+from bronze_sidecar.mapping.limits import LARGEST_META, check_meta, check_name
 from bronze_sidecar.mapping.message_base import Exact, Message, NotANumber
 from bronze_sidecar.mapping.messages import AnyMessage
 from bronze_sidecar.mapping.rejections import explain
@@ -27,8 +29,22 @@ _ORIGIN = 6
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotANumber)
 
-_MOST_FRAMES = 4096
-_LONGEST_FRAME = 4096
+# What all mappers together may remember; a frame takes about this much beside its bytes.
+_CACHE_BYTES = 24 << 20
+_FRAME_BYTES = 1024
+_USUAL_LEVEL = 128
+"""Bytes of an event beside what the levels of a message share."""
+
+
+class FrameCache:
+    """Bounds what the mappers of a process remember together."""
+
+    def __init__(self, limit: int = _CACHE_BYTES) -> None:
+        self._limit = limit
+        self.bytes = 0
+
+    def has_room(self, size: int) -> bool:
+        return self.bytes + size <= self._limit
 
 
 class _Frame(msgspec.Struct, gc=False):
@@ -61,27 +77,21 @@ class StreamContext:
         if self.origin not in range(len(ORIGINS)):
             raise Rejected(f"must be a number from 0 to {len(ORIGINS) - 1}", field="origin")
         for name in ("source", "request_id", "session_id"):
-            _check_text(getattr(self, name), name)
-        for key, value in self.meta.items():
-            _check_text(key, "meta")
-            _check_text(value, "meta")
+            check_name(getattr(self, name), name)
+        check_meta(self.meta)
+        for key in self.meta:
             if not key:
                 raise Rejected("must not have an empty key", field="meta")
             if key in META_OF_SIDECAR:
                 raise Rejected(f"must not have the key '{key}': the sidecar writes it", field="meta")
 
 
-def _check_text(text: str, name: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Rejected("must be text that UTF-8 can encode", field=name) from None
-
-
 class Mapper:
     """Maps the messages of one stream."""
 
-    def __init__(self, context: StreamContext) -> None:
+    def __init__(self, context: StreamContext, cache: FrameCache | None = None) -> None:
+        self._cache = cache or FrameCache()
+        self._cached_bytes = 0
         self._source = context.source
         self._origin = ORIGINS[context.origin]
         self._id_prefix = f"{context.stream_id}:"
@@ -92,19 +102,38 @@ class Mapper:
         self._decode = msgspec.json.Decoder(AnyMessage).decode
         self._frames: dict[tuple[object, ...], _Frame] = {}
 
-    def events(self, message: bytes, position: int, ingest_field: bytes) -> list[Event]:
-        """Map one message to its events; raise Rejected if it cannot be mapped.
+    def close(self) -> None:
+        """Give back what is remembered."""
+        self._frames.clear()
+        self._cache.bytes -= self._cached_bytes
+        self._cached_bytes = 0
 
-        `position` is the message's place in the stream, `ingest_field` the encoded field `ingest_ts`.
+    def events(self, message: bytes, position: int, ingest_field: bytes) -> list[Event]:
+        """Map one message to all of its events; raise Rejected if it cannot be mapped."""
+        first, rest = self.first_events(message, position, ingest_field, sys.maxsize, sys.maxsize)
+        return [*first, *(event for events in rest for event in events)]
+
+    def first_events(
+        self, message: bytes, position: int, ingest_field: bytes, most: int, most_bytes: int
+    ) -> tuple[list[Event], Iterator[list[Event]]]:
+        """Map one message; return its events, or the first of many and an iterator over the others.
+
+        At most so many events with about so many bytes are made at once.
+
+        `position` is the message's place in the stream, `ingest_field` the encoded field `ingest_ts`. Raise
+        Rejected if it cannot be mapped; what the iterator yields has been checked by then.
         """
         try:
             if not message.isascii():
                 message.decode()
-            return self._events(self._decode(message), f"{self._id_prefix}{position}", ingest_field)
+            event_id = f"{self._id_prefix}{position}"
+            return self._events(self._decode(message), event_id, ingest_field, most, most_bytes)
         except _UNREADABLE as error:
             raise explain(message, error) from None
 
-    def _events(self, message: Message, event_id: str, ingest_field: bytes) -> list[Event]:
+    def _events(
+        self, message: Message, event_id: str, ingest_field: bytes, most: int, most_bytes: int
+    ) -> tuple[list[Event], Iterator[list[Event]]]:
         exchange = message.exchange
         if not exchange:
             raise message.rejected("exchange", "is missing or empty")
@@ -112,13 +141,14 @@ class Mapper:
             event_ts = message.event_ts()
             frame = self._frame(message, exchange, {})
             before_id = _before_id(message, frame, ingest_field)
-            return message.level_events(before_id, event_id, event_ts, frame.facts)
+            at_once = max(1, min(most, most_bytes // (len(before_id) + _USUAL_LEVEL)))
+            return message.level_events(before_id, event_id, event_ts, frame.facts, at_once)
         exact: Exact = {}
         case, payload = message.payload(exact)
         frame = self._frame(message, exchange, exact)
         before_id = _before_id(message, frame, ingest_field)
         envelope = b"".join((before_id, EVENT_ID_HEADS[len(event_id)], event_id.encode(), payload))
-        return [Event(envelope, event_id, case, *frame.facts)]
+        return [Event(envelope, event_id, case, *frame.facts)], iter(())
 
     def _frame(self, message: Message, exchange: str, exact: Exact) -> _Frame:
         """Make what surrounds the payload, or recall it: a stream has few instruments."""
@@ -130,16 +160,29 @@ class Mapper:
         frame = self._frames.get(key)
         if frame is None:
             frame = self._make_frame(message, exchange, exact)
-            if len(frame.before_times) + len(frame.after_times) <= _LONGEST_FRAME:
-                if len(self._frames) >= _MOST_FRAMES:
-                    self._frames.clear()
-                self._frames[key] = frame
+            self._remember(key, frame)
         return frame
+
+    def _remember(self, key: tuple[object, ...], frame: _Frame) -> None:
+        size = _FRAME_BYTES + 2 * (len(frame.before_times) + len(frame.after_times))
+        if not self._cache.has_room(size):
+            # Whoever has most of it gives it back soonest.
+            self.close()
+        if self._cache.has_room(size):
+            self._frames[key] = frame
+            self._cached_bytes += size
+            self._cache.bytes += size
 
     def _make_frame(self, message: Message, exchange: str, exact: Exact) -> _Frame:
         symbol = message.instrument()
+        data_type = message.data_type()
+        check_name(exchange, "exchange", data_type)
+        check_name(symbol, "symbol", data_type)
+        check_name(message.name or "", "name", data_type)
         symbols = [text for text in message.symbols or () if text is not None]
-        meta = {"data_type": message.data_type()}
+        if sum(map(len, symbols)) > LARGEST_META:
+            raise message.rejected("symbols", f"has more than {LARGEST_META} characters")
+        meta = {"data_type": data_type}
         if message.name:
             meta["data_name"] = message.name
         if message.is_snapshot is not None:

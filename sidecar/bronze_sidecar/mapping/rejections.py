@@ -27,6 +27,9 @@ _WANTED: dict[object, str] = {
     Levels: "an array",
 }
 
+MOST_ELEMENTS = 2000
+"""A fault behind so many elements of an array is not looked for: that would hold others up."""
+
 _FOUND = {b'"': "text", b"t": "true or false", b"f": "true or false", b"{": "an object", b"[": "an array"}
 """By the first byte of a JSON value; all others begin a number."""
 
@@ -85,7 +88,8 @@ def _fault(value: _Value) -> Rejected | None:
 def _parts(value: _Value) -> Iterator[_Value]:
     declared, text, path = value
     if declared in _ELEMENTS:
-        for index, element in enumerate(msgspec.json.decode(text, type=list[msgspec.Raw])):
+        elements = msgspec.json.decode(text, type=list[msgspec.Raw])
+        for index, element in enumerate(elements[:MOST_ELEMENTS]):
             yield _ELEMENTS[declared], element, f"{path}[{index}]"
     elif declared == Level | None:
         fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])

@@ -14,7 +14,11 @@ from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
 from bronze_sidecar.routing.rules import Address, Rules
 from bronze_sidecar.routing.template import FIELDS, Template
 
-CACHE_LIMIT = 100_000
+# What a back end's addresses may take; one takes about this much beside its texts, with what a sink prepares.
+CACHE_BYTES = 16 << 20
+ADDRESS_BYTES = 1024
+LONGEST_KEY = 1024
+"""Values that are longer together are not remembered."""
 
 AWKWARD_VALUES = (
     "BTC/USDT",
@@ -96,13 +100,19 @@ def _compile(rules: Rules, cases: frozenset[str]) -> Callable[[Event], Address |
     if any(name.startswith("meta.") for name in placeholders):
         return render
     cache: dict[tuple[str, ...], Address] = {}
+    cached_bytes = 0
 
     def remember(key: tuple[str, ...], event: Event) -> Address | None:
+        nonlocal cached_bytes
         address = render(event)
-        if address:
-            if len(cache) >= CACHE_LIMIT:
+        length = sum(map(len, key))
+        if address and length <= LONGEST_KEY:
+            size = ADDRESS_BYTES + 4 * (length + len(address.destination) + len(address.key))
+            if cached_bytes + size > CACHE_BYTES:
                 cache.clear()
+                cached_bytes = 0
             cache[key] = address
+            cached_bytes += size
         return address
 
     # A dictionary lookup by the fields that the templates name costs a fraction of rendering. The

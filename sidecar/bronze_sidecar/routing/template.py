@@ -25,7 +25,8 @@ FIELDS = {
 """Placeholder to the event's attribute."""
 
 PLACEHOLDERS = (*FIELDS, "meta.<key>")
-VALUE_CACHE_SIZE = 65_536
+VALUE_CACHE_SIZE = 4096
+LONGEST_CACHED_VALUE = 256
 _META = re.compile(r"meta\.([A-Za-z0-9_]+)", re.ASCII)
 _BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 # Their values come from our own short lists and contain only letters, whatever an event says.
@@ -60,7 +61,10 @@ class Template:
             return repr(self.text)
         escape = f"escape{len(bindings)}"
         room, target = self.room, self.target
-        bindings[escape] = lru_cache(VALUE_CACHE_SIZE)(lambda value: target.escape(value, room))
+        cached = lru_cache(VALUE_CACHE_SIZE)(lambda value: target.escape(value, room))
+        bindings[escape] = lambda value: (
+            cached(value) if len(value) <= LONGEST_CACHED_VALUE else target.escape(value, room)
+        )
         parts = [repr(self.literals[0])]
         for name, literal in zip(self.placeholders, self.literals[1:], strict=True):
             parts += [f"{escape}({_value(name)})", repr(literal)]

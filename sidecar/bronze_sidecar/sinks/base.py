@@ -96,6 +96,10 @@ class Backend(ABC):
     def rules(self) -> Rules:
         """Return how events are addressed."""
 
+    def exposed_secrets(self) -> Iterator[str]:
+        """Yield the options whose secrets would cross a network in clear text."""
+        yield from ()
+
     @abstractmethod
     def faults(self) -> Iterator[tuple[str, Fault]]:
         """Yield conflicts between options, each with the option to name."""

@@ -13,6 +13,7 @@ from bronze_sidecar.telemetry.metrics import Metrics
 
 REQUEST_LIMIT = 8192
 TIMEOUT_SECONDS = 10
+MOST_CONNECTIONS = 128
 
 Answer = tuple[HTTPStatus, str, bytes]
 
@@ -23,6 +24,7 @@ class Admin:
     def __init__(self, metrics: Metrics, status: Callable[[], dict[str, object]]) -> None:
         self._metrics = metrics
         self._status = status
+        self._connections: dict[asyncio.StreamWriter, None] = {}
 
     async def start(self, address: str) -> asyncio.Server:
         """Listen at host:port."""
@@ -30,6 +32,10 @@ class Admin:
         return await asyncio.start_server(self._serve, host.strip("[]"), int(port), limit=REQUEST_LIMIT)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections[writer] = None
+        if len(self._connections) > MOST_CONNECTIONS:
+            # The one that has waited longest asks for nothing.
+            next(iter(self._connections)).transport.abort()
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -38,6 +44,7 @@ class Admin:
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass
         finally:
+            del self._connections[writer]
             writer.close()
 
     def _response(self, head: bytes) -> bytes:

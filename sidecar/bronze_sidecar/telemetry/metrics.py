@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Protocol
 
 from bronze_cli.program import version
@@ -23,6 +25,24 @@ class Watched(Protocol):
 
     def in_flight(self) -> int:
         """Return how many records are being written."""
+
+
+class HasBounds(Protocol):
+    """The options that bound the process."""
+
+    @property
+    def memory_limit(self) -> int: ...
+    @property
+    def max_queue_events(self) -> int: ...
+    @property
+    def max_queue_bytes(self) -> int: ...
+    @property
+    def max_streams(self) -> int: ...
+
+
+def resident_bytes() -> int:
+    """Return how much memory the process uses."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Metrics:
@@ -50,6 +70,17 @@ class Metrics:
         self.ready = self._gauge("backend_ready", "1 while the back end takes records.", "backend")
         self.batch_size = self._histogram("batch_events", "Records in one write.", BATCH_SIZES)
         self.latency = self._histogram("write_seconds", "Time from write to confirmation.", LATENCIES)
+
+    def show_bounds(self, bounds: HasBounds) -> None:
+        """Show what the process may hold, beside what it holds."""
+        for name, doc, value in (
+            ("memory_limit_bytes", "Memory that the process may use.", bounds.memory_limit),
+            ("queue_events_limit", "Most records that wait for a back end.", bounds.max_queue_events),
+            ("queue_bytes_limit", "Most bytes that wait for a back end.", bounds.max_queue_bytes),
+            ("streams_limit", "Most producer streams.", bounds.max_streams),
+        ):
+            self._gauge(name, doc).set(value)
+        self._gauge("resident_bytes", "Memory that the process uses.").set_function(resident_bytes)
 
     def _counter(self, name: str, doc: str, *labels: str) -> Counter:
         return Counter(f"bronze_{name}", doc, labels, registry=self.registry)

@@ -259,5 +259,6 @@ def test_an_option_that_only_one_back_end_has_is_told_where_it_belongs(file):
 
 
 def test_the_back_end_above_counts_not_one_below(file):
-    (problem,) = file.problems("stream: s\nnats:\n  servers: a:1\n  subject: s\n")
-    assert problem.startswith("sidecar.yaml:1: stream: no such option. Choose from listen,")
+    (problem,) = file.problems("subject_x: s\nkafka:\n  brokers: a:1\n  topic: s\n")
+    assert problem.startswith("sidecar.yaml:1: subject_x: no such option.")
+    assert "indent" not in problem

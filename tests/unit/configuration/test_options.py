@@ -23,7 +23,8 @@ def words(text: str) -> list[str]:
 PROCESS = words("""
     --config --listen --admin-listen --tls-cert-file --tls-key-file --tls-client-ca-file --insecure
     --socket-mode --log-level --log-format --grace-seconds --max-event-bytes
-    --max-queue-events --max-queue-bytes --retry-limit --retry-backoff-ms --retry-backoff-max-ms
+    --memory-limit --max-queue-events --max-queue-bytes --max-streams --max-sessions
+    --retry-limit --retry-backoff-ms --retry-backoff-max-ms
 """)
 KAFKA = words("""
     --kafka-brokers --kafka-topic --kafka-topic-routing --kafka-topic-template --kafka-key-template
@@ -86,6 +87,9 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--max-event-bytes", "2048", 2048, []),
     ("--max-queue-events", "7", 7, []),
     ("--max-queue-bytes", "2097152", 2_097_152, []),
+    ("--memory-limit", "256Mi", 268_435_456, []),
+    ("--max-streams", "5", 5, []),
+    ("--max-sessions", "9", 9, []),
     ("--retry-limit", "3", 3, []),
     ("--retry-backoff-ms", "20", 20, []),
     ("--retry-backoff-max-ms", "5000", 5000, []),

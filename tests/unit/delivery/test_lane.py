@@ -210,22 +210,23 @@ async def test_a_full_lane_has_no_room_until_records_are_settled() -> None:
     script = Script(gate=asyncio.Event())
     async with running(script, fast(max_queue_events=3)) as lane:
         put(lane, record("1"), record("2"))
-        assert lane.has_room
+        assert lane.has_room(1, 10)
+        assert not lane.has_room(2, 20)
         put(lane, record("3"))
-        full = not lane.has_room
+        full = not lane.has_room(1, 10)
         open_gate(script)
-        await lane.wait_for_room()
+        await lane.wait_for_room(2, 20)
         assert full
-        assert lane.events < 3
+        assert lane.events <= 1
 
 
 async def test_bytes_bound_a_lane_too() -> None:
     script = Script(gate=asyncio.Event())
     async with running(script, fast(max_queue_bytes=100)) as lane:
+        assert lane.has_room(1, 200)  # whatever comes fits into an empty lane
         put(lane, record("1", size=60))
-        assert lane.has_room
-        put(lane, record("2", size=60))
-        assert not lane.has_room
+        assert lane.has_room(1, 40)
+        assert not lane.has_room(1, 41)
 
 
 async def test_batches_respect_the_most_records_and_bytes_of_a_write() -> None:

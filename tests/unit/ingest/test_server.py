@@ -182,7 +182,7 @@ async def test_json_blocks_hold_a_message_a_line_and_positions_count_messages(tm
 async def test_bad_events_are_refused_singly_and_the_rest_goes_on(tmp_path: Path) -> None:
     script = Script()
     no_payload = NormalizedEvent(exchange="bitmex").SerializeToString()
-    large = envelope(symbol="X" * 5000)
+    large = envelope(source="X" * 5000)
     async with serving(tmp_path, Scripted(script), config=Config(max_event_bytes=4096)) as running:
         batch = Batch(first_position=10, envelopes=[envelope(), b"\xff\xff", no_payload, large, envelope()])
         outcome = await running.publish_batch(batch)
@@ -360,7 +360,7 @@ async def test_a_single_batch_is_refused_while_a_lane_is_full(tmp_path: Path) ->
     config = Config(max_queue_events=2, retry_backoff_ms=1, retry_backoff_max_ms=2)
     async with serving(tmp_path, Scripted(script), config=config) as running:
         waiting = asyncio.create_task(running.publish_batch(Batch(envelopes=[envelope(), envelope()])))
-        while running.lanes[0].has_room:  # noqa: ASYNC110
+        while running.lanes[0].has_room(1, 1):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await running.publish_batch(Batch(envelopes=[envelope()]))
@@ -437,3 +437,181 @@ async def test_draining_acknowledges_what_was_accepted_and_refuses_the_rest(tmp_
         assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
         late = running.stream()
         assert (await late.refused())[0] == grpc.StatusCode.UNAVAILABLE
+
+
+# Bounds
+
+
+def book(levels: int) -> bytes:
+    bids = ",".join(f'{{"price":{number + 1},"amount":1}}' for number in range(levels))
+    return f'{{"type":"book_change","exchange":"x","symbol":"S","bids":[{bids}],"asks":[]}}'.encode()
+
+
+async def test_what_messages_become_never_exceeds_the_bound(tmp_path: Path) -> None:
+    script = Script(gate=asyncio.Event())
+    config = Config(max_queue_events=50, retry_backoff_ms=1, retry_backoff_max_ms=2)
+    async with serving(tmp_path, Scripted(script, max_batch_size=10), config=config) as running:
+        stream = running.stream()
+        await stream.open()
+        await stream.batch(1, 0, json=[b"\n".join(book(7) for _ in range(20)), book(333)])
+        lane, most = running.lanes[0], 0
+        assert script.gate
+        while len(script.stored) < 20 * 7 + 333:
+            most = max(most, lane.events)
+            if lane.events > 40 or script.gate.is_set():
+                script.gate.set()
+            await asyncio.sleep(0)
+        assert most <= 50
+        assert (await stream.acknowledged(1)).published == 20 * 7 + 333
+        assert script.stored[-1] == "s:20.332"
+
+
+async def test_streams_take_turns_for_room(tmp_path: Path) -> None:
+    script = Script(gate=asyncio.Event())
+    config = Config(max_queue_events=10, retry_backoff_ms=1, retry_backoff_max_ms=2)
+    async with serving(tmp_path, Scripted(script), config=config) as running:
+        streams = [running.stream() for _ in range(8)]
+        for number, stream in enumerate(streams):
+            await stream.open(stream_id=f"s{number}")
+            await stream.batch(1, 0, *[envelope()] * 8)
+        assert script.gate
+        lane = running.lanes[0]
+        while not lane.events:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        assert lane.events <= 10
+        script.gate.set()
+        for stream in streams:
+            assert (await stream.acknowledged(1)).published == 8
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        ({"source": "x" * 257}, "field 'source': has 257 bytes; at most 256 are allowed"),
+        ({"request_id": "x" * 300}, "field 'request_id': has 300 bytes; at most 256 are allowed"),
+        ({"meta": {"k" * 257: "v"}}, "field 'meta': has 257 bytes; at most 256 are allowed"),
+        ({"meta": {"k": "v" * 5000}}, "field 'meta': 'k' has 5000 bytes; at most 4096 are allowed"),
+        ({"meta": {f"k{n}": "v" for n in range(65)}}, "field 'meta': has 65 entries; at most 64 are allowed"),
+        ({"meta": {f"k{n}": "v" * 4000 for n in range(5)}}, "field 'meta': has 20010 bytes; at most 16384"),
+    ],
+)
+async def test_a_context_that_is_too_large_is_refused(
+    tmp_path: Path, context: dict[str, object], reason: str
+) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        stream = running.stream()
+        await stream.send(
+            PublishRequest(
+                open=Open(producer_id="p", context=StreamContext(stream_id="s", **context))  # type: ignore[arg-type]
+            )
+        )
+        code, details = await stream.refused()
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert reason in details
+
+
+async def test_names_that_are_too_long_are_refused_singly(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        stream = running.stream()
+        await stream.open()
+        long_symbol = TRADE.replace(b"XBTUSD", b"X" * 300)
+        await stream.batch(1, 0, json=[b"\n".join((TRADE, long_symbol, TRADE))])
+        outcome = await stream.acknowledged(1)
+        assert [(each.position, each.reason) for each in outcome.failures] == [
+            (1, "trade: field 'symbol': has 300 bytes; at most 256 are allowed")
+        ]
+        await stream.batch(2, 3, envelope(), envelope("Y" * 300))
+        outcome = await stream.acknowledged(2)
+        assert [(each.position, each.reason) for each in outcome.failures] == [
+            (4, "exchange and symbol have more than 256 characters")
+        ]
+    assert script.stored == ["s:0", "s:2", "s:3"]
+
+
+async def test_a_line_of_json_is_an_event_for_the_limit(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script()), config=Config(max_event_bytes=1024)) as running:
+        stream = running.stream()
+        await stream.open()
+        padded = TRADE.replace(b'"id":"1"', b'"id":"1","note":"%b"' % (b"x" * 1024))
+        await stream.batch(1, 0, json=[padded])
+        (failure,) = (await stream.acknowledged(1)).failures
+    assert failure.reason == f"the event has {len(padded)} bytes; --max-event-bytes allows 1024"
+
+
+async def test_more_streams_than_allowed_are_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script()), config=Config(max_streams=2)) as running:
+        # One after the other: a call begins when it is made.
+        await (first := running.stream()).open()
+        await (second := running.stream()).open()
+        code, details = await running.stream().refused()
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert details == "2 streams are open; --max-streams allows no more"
+        await first.batch(1, 0, envelope())
+        assert (await first.acknowledged(1)).published == 1
+        await second.call.done_writing()
+        assert await second.call.code() == grpc.StatusCode.OK
+        while running.service.open_streams > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await running.stream().open()
+
+
+async def test_more_sessions_than_allowed_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script()), config=Config(max_sessions=1)) as running:
+        await running.stream().open("a")
+        late = running.stream()
+        await late.send(PublishRequest(open=Open(producer_id="b", context=StreamContext(stream_id="s"))))
+        code, details = await late.refused()
+    assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details == "1 producer runs are remembered; --max-sessions allows no more"
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (Batch(json=[b"\n" * 70_000]), "the batch has more than 65536 messages"),
+        (Batch(envelopes=[b""] * 65_537), "the batch has more than 65536 messages"),
+        (Batch(envelopes=[b"x"], first_position=2**64 - 1), "positions end at"),
+        (Batch(json=[b"{}"], first_position=2**62), "positions end at"),
+    ],
+)
+async def test_a_batch_that_cannot_be_meant_is_refused(tmp_path: Path, batch: Batch, reason: str) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await running.publish_batch(batch)
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert reason in (refused.value.details() or "")
+        batch.sequence = 1
+        stream = running.stream()
+        await stream.open()
+        await stream.send(PublishRequest(batch=batch))
+        code, details = await stream.refused()
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert reason in details
+
+
+async def test_a_batch_that_waits_for_room_is_taken_whole_when_its_connection_is_lost(tmp_path: Path) -> None:
+    script = Script(gate=asyncio.Event())
+    config = Config(max_queue_events=10, retry_backoff_ms=1, retry_backoff_max_ms=2)
+    async with serving(tmp_path, Scripted(script), config=config) as running:
+        first = running.stream()
+        await first.open("p")
+        await first.batch(1, 0, json=[book(35)])
+        while running.lanes[0].events < 10:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        first.call.cancel()
+        again = running.stream()
+        await again.open("p")
+        await again.batch(1, 0, json=[book(35)])  # it is on its way, and not taken again
+        await again.batch(2, 1, json=[TRADE])
+        assert script.gate
+        script.gate.set()
+        assert (await again.acknowledged(2)).published == 36
+    assert script.stored == [*(f"s:0.{level}" for level in range(35)), "s:1"]
+
+
+async def test_credits_name_the_largest_batch(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        opened = (await running.stream().open()).opened
+    assert opened.credits.batch_bytes == 1_572_864

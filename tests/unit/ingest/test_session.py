@@ -54,7 +54,7 @@ def test_failures_are_kept_for_a_bounded_number_of_events(monkeypatch: pytest.Mo
 
 
 def test_a_session_without_a_producer_is_forgotten_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = ProducerSessions()
+    sessions = ProducerSessions(10)
     kept, waiting, gone = ProducerSession(0), ProducerSession(0), ProducerSession(0)
     kept.take_over = lambda: None
     waiting.accepted = 1
@@ -67,10 +67,34 @@ def test_a_session_without_a_producer_is_forgotten_after_a_time(monkeypatch: pyt
     assert sessions.resume("waiting", "s") is waiting
 
 
-def test_the_oldest_of_too_many_sessions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_SESSIONS", 3)
-    sessions = ProducerSessions()
+def test_the_oldest_of_too_many_sessions_are_forgotten() -> None:
+    sessions = ProducerSessions(3)
     for number in range(6):
-        sessions.add(str(number), "s", ProducerSession(0))
-    assert sessions.resume("5", "s") is not None
+        assert sessions.add(str(number), "s", ProducerSession(0))
     assert [number for number in range(6) if sessions.resume(str(number), "s")] == [3, 4, 5]
+
+
+def test_there_is_no_room_for_a_newcomer_while_all_are_in_use() -> None:
+    sessions = ProducerSessions(2)
+    for name in ("a", "b"):
+        session = ProducerSession(0)
+        session.take_over = lambda: None
+        assert sessions.add(name, "s", session)
+    assert not sessions.add("c", "s", ProducerSession(0))
+    assert sessions.resume("c", "s") is None
+    assert sessions.add("a", "s", ProducerSession(0))  # its own place
+
+
+def test_failures_of_producers_that_are_gone_are_forgotten_when_they_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_FAILURES_OF_ALL", 25)
+    sessions = ProducerSessions(10)
+    for name in ("a", "b", "c"):
+        session = ProducerSession(0)
+        sessions.add(name, "s", session)
+        session.accepted = 1
+        finish(session, 1, failures=10)
+    sessions.resume("new", "s")
+    remembered = {name: len(sessions._sessions[name, "s"].outcome_since(0).failures) for name in "abc"}
+    assert remembered == {"a": 0, "b": 10, "c": 10}

@@ -8,7 +8,7 @@ from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.envelope import wire
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping import timestamps
-from bronze_sidecar.mapping.mapper import Mapper, StreamContext
+from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
 from google.protobuf import json_format
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "normalized"
@@ -168,13 +168,36 @@ def test_messages_alike_but_for_one_fact_are_told_apart():
         ]
 
 
-def test_what_is_remembered_is_bounded():
+def test_what_all_mappers_remember_is_bounded_in_bytes():
+    cache = FrameCache(100_000)
+    first, second = (Mapper(StreamContext("s", meta={"k": "v" * 4000}), cache) for _ in range(2))
+    for number in range(100):
+        message = f'{{"type":"trade","exchange":"x","symbol":"{number}"}}'.encode()
+        assert first.events(message, number, b"")[0].symbol == str(number)
+        assert second.events(message, number, b"")[0].symbol == str(number)
+        assert cache.bytes <= 100_000
+    assert len(first._frames) + len(second._frames) > 5
+    first.close()
+    second.close()
+    assert cache.bytes == 0
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 7, 100])
+def test_a_message_in_steps_becomes_the_same_events(at_once):
+    levels = ",".join(f'{{"price":{number},"amount":{number % 3}}}' for number in range(12))
+    message = f'{{"type":"book_change","exchange":"x","bids":[{levels}],"asks":[{levels}]}}'.encode()
     mapper = Mapper(StreamContext("s"))
-    for number in range(5000):
-        mapper.events(f'{{"type":"trade","exchange":"x","symbol":"{number}"}}'.encode(), number, b"")
-    assert len(mapper._frames) <= 4096
-    mapper.events(f'{{"type":"trade","exchange":"x","symbol":"{"a" * 5000}"}}'.encode(), 0, b"")
-    assert all(len(frame.before_times) < 5000 for frame in mapper._frames.values())
+    first, others = mapper.first_events(message, 5, b"", at_once, 1 << 30)
+    parts = [first, *others]
+    assert [len(part) for part in parts[:-1]] == [at_once] * (len(parts) - 1)
+    assert [event for part in parts for event in part] == mapper.events(message, 5, b"")
+
+
+def test_a_wrong_level_refuses_a_message_in_steps_as_a_whole():
+    levels = ",".join('{"price":1,"amount":1}' for _ in range(10))
+    message = f'{{"type":"book_change","exchange":"x","bids":[{levels},{{"price":"1"}}]}}'.encode()
+    with pytest.raises(Rejected, match="must be a number, not text"):
+        Mapper(StreamContext("s")).first_events(message, 0, b"", 2, 1 << 30)
 
 
 def test_seconds_that_are_remembered_are_bounded():

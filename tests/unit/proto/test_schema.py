@@ -444,6 +444,7 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
     "Credits": {
         "events": (1, "uint64", None),
         "bytes": (2, "uint64", None),
+        "batch_bytes": (3, "uint64", None),
     },
     "Acknowledgement": {
         "sequence": (1, "uint64", None),

@@ -312,7 +312,7 @@ def test_an_address_that_is_known_is_not_made_again():
 
 
 def test_no_more_addresses_are_remembered_than_the_limit(monkeypatch):
-    monkeypatch.setattr(routes, "CACHE_LIMIT", 3)
+    monkeypatch.setattr(routes, "CACHE_BYTES", 3 * 1250)
     route = route_of("--nats-subject=b.{{symbol}}")
     first = route.address(event(symbol="a"))
     for symbol in ("b", "c", "d"):
@@ -323,8 +323,13 @@ def test_no_more_addresses_are_remembered_than_the_limit(monkeypatch):
     assert again.destination == first.destination
 
 
+def test_long_values_are_not_remembered():
+    route = route_of("--nats-subject=b.{{symbol}}")
+    assert route.address(event(symbol="y" * 2000)) is not route.address(event(symbol="y" * 2000))
+
+
 def test_what_is_remembered_stays_right_while_it_is_forgotten_all_the_time(monkeypatch):
-    monkeypatch.setattr(routes, "CACHE_LIMIT", 2)
+    monkeypatch.setattr(routes, "CACHE_BYTES", 2 * 1250)
     route = route_of("--nats-subject={{source}}.{{dataType}}.{{origin}}.{{symbol}}")
     for number in range(50):
         facts = {"source": f"s{number % 3}", "data_type": f"d{number % 5}", "symbol": f"y{number % 7}"}

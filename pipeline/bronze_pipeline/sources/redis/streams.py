@@ -125,6 +125,9 @@ class RedisOptions(RedisAccess, StreamOptions):
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         yield from both_or_neither(self, "--redis", ("tls_cert_file", "tls_key_file"))
+        if self.tls_ca_file and not self.is_encrypted:
+            yield "tls_ca_file", Fault("has no effect.", "Use a rediss:// URL.")
+        yield from both_or_neither(self, "--redis", ("username", "password_file")) if self.username else ()
         if self.cluster and self.db:
             yield "url", Fault(f"names the database {self.db}, but a cluster has only 0.")
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, ClassVar
 from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character, not_among
-from bronze_cli.values import Broker, Choice, ListOf, Secret, Switch, Text, Url
+from bronze_cli.values import (
+    Broker,
+    Choice,
+    ListOf,
+    Secret,
+    Switch,
+    Text,
+    Url,
+    is_loopback,
+    is_plain_and_remote,
+)
 
 from bronze_sidecar.routing.naming import Target, text_fault_above
 from bronze_sidecar.routing.rules import DEFAULT_KEY, Rules
@@ -151,6 +161,13 @@ class Kafka(TlsFiles, Backend):
             static_headers=self.static_headers or {},
             meta_prefix=self.meta_headers_prefix,
         )
+
+    def exposed_secrets(self) -> Iterator[str]:
+        if self.sasl_password and not self.tls and not all(map(is_loopback, self.brokers)):
+            yield "--kafka-sasl-password"
+        registry = self.schema_registry_url or ""
+        if self.schema_registry_auth_password and is_plain_and_remote(registry, "http"):
+            yield "--kafka-schema-registry-auth-password"
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         yield from tls_faults(self, encrypted=self.tls)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character, shorten
-from bronze_cli.values import File, ListOf, Scalar, Secret, Switch, Text, host_port_fault
+from bronze_cli.values import File, ListOf, Scalar, Secret, Switch, Text, host_port_fault, is_loopback
 
 from bronze_sidecar.routing.naming import Target
 from bronze_sidecar.routing.rules import Rules
@@ -162,6 +162,13 @@ class Nats(TlsFiles, Backend):
             static_headers=self.static_headers or {},
             meta_prefix=self.meta_headers_prefix,
         )
+
+    def exposed_secrets(self) -> Iterator[str]:
+        addresses = [server.rpartition("//")[2] for server in self.servers]
+        if not self.is_encrypted and not all(map(is_loopback, addresses)):
+            for secret, option_name in ((self.pass_, "--nats-pass"), (self.token, "--nats-token")):
+                if secret:
+                    yield option_name
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         yield from tls_faults(self, encrypted=self.is_encrypted)

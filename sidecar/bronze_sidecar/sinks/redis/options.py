@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character
-from bronze_cli.values import Host, Integer, Secret, Switch, Text, Url
+from bronze_cli.values import Host, Integer, Secret, Switch, Text, Url, is_loopback, is_plain_and_remote
 
 from bronze_sidecar.routing.naming import Target, text_fault_above
 from bronze_sidecar.routing.rules import Rules
@@ -96,6 +96,12 @@ class Redis(TlsFiles, Backend):
             meta_prefix=self.meta_headers_prefix,
             headers_noun="fields",
         )
+
+    def exposed_secrets(self) -> Iterator[str]:
+        if self.url and "@" in self.url and is_plain_and_remote(self.url, "redis"):
+            yield "--redis-url"
+        if self.password and self.host and not self.is_encrypted and not is_loopback(f"{self.host}:0"):
+            yield "--redis-password"
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         if self.host is not None and self.url is not None:

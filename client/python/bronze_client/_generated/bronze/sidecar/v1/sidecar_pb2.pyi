@@ -91,12 +91,14 @@ class Opened(_message.Message):
     def __init__(self, acknowledged_sequence: _Optional[int] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
 
 class Credits(_message.Message):
-    __slots__ = ("events", "bytes")
+    __slots__ = ("events", "bytes", "batch_bytes")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
     events: int
     bytes: int
-    def __init__(self, events: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    batch_bytes: int
+    def __init__(self, events: _Optional[int] = ..., bytes: _Optional[int] = ..., batch_bytes: _Optional[int] = ...) -> None: ...
 
 class Acknowledgement(_message.Message):
     __slots__ = ("sequence", "outcome")

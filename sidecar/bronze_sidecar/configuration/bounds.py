@@ -1,0 +1,66 @@
+"""What the process may hold, derived from the memory that it may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+MEBIBYTE = 1 << 20
+DEFAULT_MEMORY = 512 * MEBIBYTE
+# The interpreter, its libraries, and what the allocator keeps.
+OWN_MEMORY = 128 * MEBIBYTE
+LEAST_MEMORY = 192 * MEBIBYTE
+CGROUP_FILES = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+# A request carries at least one event, with room for its batch around it.
+REQUEST_OVERHEAD = MEBIBYTE
+# An event in a queue takes about as much beside its envelope as one of this size.
+EVENTS_OF_QUEUE = 100_000, 64 * MEBIBYTE
+# Sessions are kept for a while after their streams are gone.
+SESSIONS_OF_STREAM = 4
+
+
+class Bounds(NamedTuple):
+    """Bounds that options may override."""
+
+    max_queue_events: int
+    max_queue_bytes: int
+    max_streams: int
+    max_sessions: int
+
+
+def bounds(memory: int, max_event_bytes: int) -> Bounds:
+    """Divide what is left beside the process itself: a third for queues, a third for requests.
+
+    Half of the queues' third is for envelopes, half for what surrounds them. The rest is for caches, answers
+    that producers have not read, and what is being written.
+    """
+    share = max(memory - OWN_MEMORY, LEAST_MEMORY - OWN_MEMORY) // 3
+    queue_bytes = max(share // 2, max_event_bytes, MEBIBYTE)
+    streams = max(1, share // request_bytes(max_event_bytes))
+    return Bounds(
+        max_queue_events=queue_bytes * EVENTS_OF_QUEUE[0] // EVENTS_OF_QUEUE[1],
+        max_queue_bytes=queue_bytes,
+        max_streams=streams,
+        max_sessions=streams * SESSIONS_OF_STREAM,
+    )
+
+
+def request_bytes(max_event_bytes: int) -> int:
+    """Return the most bytes of one request."""
+    return max_event_bytes + REQUEST_OVERHEAD
+
+
+def available_memory() -> int:
+    """Return the limit of the process's control group; a small default if it has none."""
+    for file in CGROUP_FILES:
+        try:
+            limit = int(file.read_text())
+        except (OSError, ValueError):  # not there, or 'max'
+            continue
+        # Version 1 says "no limit" with a huge number.
+        if limit < 1 << 60:
+            return max(limit, LEAST_MEMORY)
+    return DEFAULT_MEMORY

@@ -1,0 +1,174 @@
+"""Encrypted means encrypted: a plain listener in the middle never gets to see a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from bronze_buses.errors import BusError
+from bronze_client import PublishError, connect
+from bronze_pipeline.sources.nats.bus import NatsSource
+from bronze_pipeline.sources.redis.bus import RedisSource
+from bronze_sidecar.errors import DeliveryError
+from bronze_sidecar.routing.route import Route
+from configurations import backend_of
+from pyspark.sql.types import StructType
+from servers import Certificates, free_port
+from sidecar_process import sidecar
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
+
+SECRET = "correct-horse-battery"  # noqa: S105 - of a test
+INFO = {"server_id": "x", "version": "2.10.0", "max_payload": 1048576, "headers": True, "auth_required": True}
+
+
+class Listener:
+    """Accepts connections, greets as a NATS server without TLS does, and keeps what it gets."""
+
+    def __init__(self, greeting: bytes) -> None:
+        self.port = free_port()
+        self.received = b""
+        self._greeting = greeting
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def close(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        with contextlib.suppress(OSError):
+            writer.write(self._greeting)
+            while piece := await reader.read(65_536):
+                self.received += piece
+                if not self._greeting:
+                    break  # as a server does that does not understand what it got
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def listening(greeting: bytes = b"") -> AsyncIterator[Listener]:
+    listener = Listener(greeting)
+    server = await asyncio.start_server(listener.serve, "127.0.0.1", listener.port)
+    try:
+        yield listener
+    finally:
+        server.close()
+        await listener.close()
+
+
+def greeting() -> bytes:
+    return b"INFO " + json.dumps(INFO).encode() + b"\r\n"
+
+
+SINKS: dict[str, Callable[[int], tuple[str, ...]]] = {
+    "nats url": lambda port: (
+        f"--nats-servers=tls://127.0.0.1:{port}",
+        "--nats-user=u",
+        f"--nats-pass={SECRET}",
+    ),
+    "nats switch": lambda port: (f"--nats-servers=127.0.0.1:{port}", "--nats-tls", f"--nats-token={SECRET}"),
+    "redis": lambda port: (
+        "--redis-host=127.0.0.1",
+        f"--redis-port={port}",
+        "--redis-tls",
+        f"--redis-password={SECRET}",
+    ),
+    "redis url": lambda port: (f"--redis-url=rediss://u:{SECRET}@127.0.0.1:{port}",),
+    "kafka": lambda port: (
+        *(f"--kafka-brokers=127.0.0.1:{port}", "--kafka-ssl", "--kafka-sasl-mechanism=plain"),
+        *("--kafka-sasl-username=u", f"--kafka-sasl-password={SECRET}"),
+    ),
+    "kinesis": lambda port: (
+        *("--kinesis-region=eu-central-1", f"--kinesis-endpoint-url=https://127.0.0.1:{port}"),
+        *("--kinesis-access-key=k", f"--kinesis-secret-key={SECRET}"),
+    ),
+    "sqs": lambda port: (
+        *("--sqs-region=eu-central-1", f"--sqs-endpoint-url=https://127.0.0.1:{port}"),
+        *("--sqs-access-key=k", f"--sqs-secret-key={SECRET}"),
+    ),
+}
+DESTINATIONS = {
+    "nats": "--nats-subject=s",
+    "redis": "--redis-stream=s",
+    "kafka": "--kafka-topic=s",
+    "kinesis": "--kinesis-stream=s",
+    "sqs": "--sqs-queue-url=https://sqs.eu-central-1.amazonaws.com/123456789012/s",
+}
+
+
+@pytest.mark.parametrize("name", SINKS)
+async def test_a_sink_sends_nothing_in_clear_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bronze_sidecar.sinks.aws.service.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("bronze_sidecar.sinks.kafka.connection.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("bronze_sidecar.sinks.redis.connection.CONNECT_SECONDS", 1.0)
+    bus = name.partition(" ")[0]
+    async with listening(greeting() if bus == "nats" else b"") as listener:
+        backend = backend_of(*SINKS[name](listener.port), DESTINATIONS[bus])
+        with pytest.raises(DeliveryError) as refused:
+            async with backend.open(Route(backend.rules())):
+                pass
+    # A client that encrypts from the start begins a handshake; the NATS client waits to be asked for one.
+    assert listener.received[:2] in {b"", b"\x16\x03"}
+    assert SECRET.encode() not in listener.received
+    assert SECRET not in str(refused.value)
+    if bus == "nats":
+        assert "the server does not offer TLS" in str(refused.value)
+
+
+async def test_sources_send_nothing_in_clear_text(tmp_path: Path, certificates: Certificates) -> None:
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    files = {"passwordFile": str(file), "tlsCaFile": str(certificates.ca_file)}
+    async with listening(greeting()) as nats, listening() as redis:
+        readers = [
+            NatsSource({"servers": f"tls://127.0.0.1:{nats.port}", "stream": "S", "user": "u", **files}),
+            RedisSource({"url": f"rediss://127.0.0.1:{redis.port}", "keys": "k", **files}),
+        ]
+        monitored = [nats, redis]
+        for reader, listener in zip(readers, monitored, strict=True):
+            with pytest.raises(BusError):
+                await asyncio.to_thread(reader.streamReader(StructType()).initialOffset)
+            assert listener.received[:2] in {b"", b"\x16\x03"}
+            assert SECRET.encode() not in listener.received
+
+
+async def test_the_python_client_sends_nothing_in_clear_text(certificates: Certificates) -> None:
+    async with listening() as listener:
+        with pytest.raises(PublishError):
+            async with connect(
+                f"127.0.0.1:{listener.port}",
+                tls_ca_file=certificates.ca_file,
+                close_timeout=1.0,
+                source=SECRET,
+            ) as publisher:
+                publisher.publish({"type": "trade", "exchange": SECRET})
+    assert listener.received[:2] in {b"", b"\x16\x03"}
+    assert SECRET.encode() not in listener.received
+
+
+def test_secrets_without_encryption_and_sockets_in_public_folders_are_warned_of(tmp_path: Path) -> None:
+    public = tmp_path / "public"
+    public.mkdir()
+    public.chmod(0o777)
+    options = (
+        *("--redis-host=192.0.2.1", "--redis-stream=s", f"--redis-password={SECRET}"),
+        *("--nats-servers=192.0.2.1:4222", "--nats-subject=s", "--nats-user=u", f"--nats-pass={SECRET}"),
+        *("--kafka-brokers=127.0.0.1:1", "--kafka-topic=t", "--kafka-sasl-mechanism=plain"),
+        *("--kafka-sasl-username=u", f"--kafka-sasl-password={SECRET}"),
+        f"--listen=unix://{public}/s",
+    )
+    with sidecar(*options) as process:
+        text = process.log.read_text()
+        warned = [line["option"] for line in process.log_lines() if "encryption" in line["event"]]
+        assert sorted(warned) == ["--nats-pass", "--redis-password"]
+        (public_socket,) = [line for line in process.log_lines() if "name of this socket" in line["event"]]
+        assert public_socket["path"] == f"{public}/s"
+        assert SECRET not in text

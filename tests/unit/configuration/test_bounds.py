@@ -1,0 +1,71 @@
+"""What a sidecar may hold follows from its memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bronze_sidecar.configuration import bounds as bounds_module
+from bronze_sidecar.configuration.bounds import Bounds, available_memory, bounds, request_bytes
+from bronze_sidecar.configuration.config import load
+from configurations import problems_of
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        (192, Bounds(16_666, 11_184_810, 10, 40)),
+        (512, Bounds(100_000, 67_108_864, 64, 256)),
+        (2048, Bounds(500_000, 335_544_320, 320, 1280)),
+    ],
+)
+def test_bounds_follow_from_the_memory(memory: int, expected: Bounds) -> None:
+    assert bounds(memory * MEBIBYTE, MEBIBYTE) == expected
+
+
+def test_large_events_leave_room_for_fewer_streams() -> None:
+    assert bounds(512 * MEBIBYTE, 16 * MEBIBYTE).max_streams == 7
+    assert request_bytes(16 * MEBIBYTE) == 17 * MEBIBYTE
+
+
+def test_options_beat_what_follows_from_the_memory() -> None:
+    config = load(["--memory-limit=1Gi", "--max-queue-events=7", "--max-streams=3"], {})
+    assert (config.memory_limit, config.max_queue_events, config.max_streams) == (1 << 30, 7, 3)
+    assert config.max_queue_bytes == 156_587_349
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("536870912\n", 512), ("max\n", 512), ("9223372036854771712\n", 512), ("1073741824", 1024), ("1", 192)],
+)
+def test_the_limit_of_the_container_is_the_default(
+    text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "memory.max"
+    file.write_text(text)
+    monkeypatch.setattr(bounds_module, "CGROUP_FILES", (tmp_path / "none", file))
+    assert available_memory() == expected * MEBIBYTE
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("256Mi", 256 * MEBIBYTE), ("1g", 10**9), ("512 MiB", 512 * MEBIBYTE), ("268435456", 268_435_456)],
+)
+def test_sizes_may_have_units(text: str, size: int) -> None:
+    assert load([f"--memory-limit={text}"], {}).memory_limit == size
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "much",
+            "--memory-limit: 'much' is not a size. It is a size such as 512Mi, from 192Mi to 1048576Gi.",
+        ),
+        ("1Mi", "--memory-limit: 1Mi is out of range. It is a size such as 512Mi, from 192Mi to 1048576Gi."),
+    ],
+)
+def test_a_wrong_size_is_refused(text: str, problem: str) -> None:
+    assert problems_of(f"--memory-limit={text}") == [problem]
