@@ -47,7 +47,7 @@ class Sidecar:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics()
-        self.metrics.show_bounds(config)
+        self.metrics.show_bounds(config, [backend.name for backend in config.backends])
         self.lanes = [Lane(backend, config, self.metrics.lane(backend.name)) for backend in config.backends]
         self.service = SidecarService(config, self.lanes, self.metrics)
         self._health = health.HealthServicer()

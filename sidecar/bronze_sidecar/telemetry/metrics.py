@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -71,16 +72,16 @@ class Metrics:
         self.batch_size = self._histogram("batch_events", "Records in one write.", BATCH_SIZES)
         self.latency = self._histogram("write_seconds", "Time from write to confirmation.", LATENCIES)
 
-    def show_bounds(self, bounds: HasBounds) -> None:
+    def show_bounds(self, bounds: HasBounds, backends: Iterable[str]) -> None:
         """Show what the process may hold, beside what it holds."""
-        for name, doc, value in (
-            ("memory_limit_bytes", "Memory that the process may use.", bounds.memory_limit),
-            ("queue_events_limit", "Most records that wait for a back end.", bounds.max_queue_events),
-            ("queue_bytes_limit", "Most bytes that wait for a back end.", bounds.max_queue_bytes),
-            ("streams_limit", "Most producer streams.", bounds.max_streams),
-        ):
-            self._gauge(name, doc).set(value)
+        self._gauge("memory_limit_bytes", "Memory that the process may use.").set(bounds.memory_limit)
         self._gauge("resident_bytes", "Memory that the process uses.").set_function(resident_bytes)
+        self._gauge("streams_limit", "Most producer streams.").set(bounds.max_streams)
+        events = self._gauge("queue_events_limit", "Most records that wait for the back end.", "backend")
+        size = self._gauge("queue_bytes_limit", "Most bytes that wait for the back end.", "backend")
+        for backend in backends:
+            events.labels(backend).set(bounds.max_queue_events)
+            size.labels(backend).set(bounds.max_queue_bytes)
 
     def _counter(self, name: str, doc: str, *labels: str) -> Counter:
         return Counter(f"bronze_{name}", doc, labels, registry=self.registry)
