@@ -21,6 +21,7 @@ import pytest
 from aiohttp import web
 from bronze_client.schema import ErrorCode, NormalizedEvent
 from bronze_sidecar.mapping.mapper import Mapper, StreamContext
+from fuzz_hook import ODD_QUERIES, ODD_TEXTS, ODD_VALUES, everywhere, query, shorten
 from google.protobuf import json_format
 from hook_bus import HookBus, hook_bus
 from kafka_servers import KafkaEndpoint, read_topic
@@ -31,6 +32,7 @@ from tardis_servers import (
     WebSocket,
     hook_environment,
     machine_from_environment,
+    send_raw,
     wait_until,
 )
 
@@ -136,6 +138,37 @@ def test_two_exchanges_at_once(machine: MachineServer, bus: HookBus) -> None:
         one = [event for event in events if event.exchange == exchange]
         assert one
         assert one == [event for event in expected if event.exchange == exchange]
+
+
+def test_hostile_requests_change_nothing(
+    machine: MachineServer, bus: HookBus, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    attacks = [attack for text in ODD_TEXTS for attack in everywhere(shorten(text), query(text))]
+    attacks += [attack for odd in ODD_QUERIES for attack in everywhere(odd, odd)]
+    for value in ODD_VALUES:
+        # Its disconnects would tell the time.
+        options = {**request_of("bitmex", "trade"), "exchange": value, "withDisconnectMessages": False}
+        attacks += everywhere(f"exchange {shorten(json.dumps(value))}", query(json.dumps([options])))
+    honest = request_of("bitmex", "trade")
+    plain = machine_from_environment(tmp_path_factory.mktemp("plain") / "1", {})
+    assert plain is not None
+    plain.start()
+    try:
+        expected = plain.replay(honest)
+        for each in attacks:
+            offset = 0 if each.transport == "http" else 1
+            without = send_raw(plain.port + offset, each.sent)
+            assert send_raw(machine.port + offset, each.sent) == without, each.name
+        assert machine.replay(honest) == expected
+    finally:
+        plain.stop()
+    assert not [line for line in machine.said() if "client failed" in line]
+    # What they made up is on the bus in one place.
+    bus.begin()
+    machine.ws_replay([{**honest, "exchange": f"invented-{number}"} for number in range(40)])
+    (event,) = bus.wait_for(1)
+    assert event.exchange == "unknown"
+    assert "invented-" in event.error.details
 
 
 # -- envelopes written by hand

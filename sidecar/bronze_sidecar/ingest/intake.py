@@ -34,7 +34,7 @@ LONGEST_REASON = 500
 # A batch is taken in slices, so that others have their turn every few milliseconds.
 SLICE_EVENTS = 1024
 SLICE_BYTES = 1 << 20
-SMALL_MESSAGE_BYTES = 1024
+USUAL_EVENT_BYTES = 512
 SMALL_BATCH_EVENTS = 512
 _NO_META: dict[str, str] = {}
 _SOURCE, _ORIGIN = heads(1), 6
@@ -149,9 +149,9 @@ class Admission:
 
     def __init__(self, lanes: Sequence[Lane], config: Config) -> None:
         self.lanes = lanes
-        # A slice never has more than a lane may hold.
+        # A slice never has more than a lane may hold; its bytes are estimated.
         self.slice_events = min(SLICE_EVENTS, config.max_queue_events)
-        self.slice_bytes = min(SLICE_BYTES, config.max_queue_bytes)
+        self.slice_bytes = min(SLICE_BYTES, config.max_queue_bytes // 4)
         self.turns = asyncio.Lock()
         """Held while a slice of a batch is mapped and waits for room: one stream after the other, in turn."""
         self.frames = FrameCache()
@@ -165,7 +165,10 @@ class Intake:
     ) -> None:
         self._context = context
         self._admission = admission
-        self._mapper = Mapper(context, admission.frames)
+        # Every event carries the context.
+        shared = sum(len(key) + len(value) for key, value in context.meta.items()) + USUAL_EVENT_BYTES
+        self._slice_events = max(1, min(admission.slice_events, admission.slice_bytes // shared))
+        self._mapper = Mapper(context, admission.frames, self._slice_events, admission.slice_bytes)
         self._lanes = admission.lanes
         self._max_event_bytes = max_event_bytes
         self._metrics = metrics
@@ -255,35 +258,35 @@ class Intake:
 
     def _from_json(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> Iterator[Groups]:
         groups: list[list[Event]] = []
-        count = size = work = 0
-        most_events, most_bytes = self._admission.slice_events, self._admission.slice_bytes
+        count = size = 0
+        most_events, most_bytes, largest = (
+            self._slice_events,
+            self._admission.slice_bytes,
+            self._max_event_bytes,
+        )
         map_message = self._mapper.first_events
         for position, line in enumerate(contents.messages, contents.first_position):
-            if len(line) > self._max_event_bytes:
-                ticket.rejected(position, self._too_large(len(line)))
+            length = len(line)
+            size += length
+            if length > largest:
+                ticket.rejected(position, self._too_large(length))
                 continue
             try:
-                events, others = map_message(line, position, ingest_field, most_events, most_bytes)
+                events, others = map_message(line, position, ingest_field)
             except Rejected as error:
                 ticket.rejected(position, str(error))
-                # To refuse a message takes time as well.
-                work += 1 + len(line) // SMALL_MESSAGE_BYTES
-                if work > most_events:
-                    yield groups
-                    groups, count, size, work = [], 0, 0, 0
+                count += 1
                 continue
-            added = len(events) * len(events[0].envelope)
-            if groups and (count + len(events) > most_events or size + added > most_bytes):
-                yield groups
-                groups, count, size, work = [], 0, 0, 0
-            groups.append(events)
             count += len(events)
-            size += added
-            for more in others:
+            if (count > most_events or size > most_bytes) and groups:
                 yield groups
-                groups, count, size, work = [more], len(more), added, 0
-        if groups:
-            yield groups
+                groups, count, size = [], len(events), length
+            groups.append(events)
+            if others:
+                for more in others:
+                    yield groups
+                    groups, count = [more], len(more)
+        yield groups
 
     def _from_envelopes(
         self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
@@ -295,6 +298,9 @@ class Intake:
             typed = []
         messages = contents.messages
         step = self._admission.slice_events
+        if len(messages) <= step and typed:
+            yield list(zip(self._events(messages, typed, contents.first_position, ingest_field, ticket)))
+            return
         for start in range(0, len(messages), step):
             some = messages[start : start + step]
             decoded = typed[start : start + step] or [_decoded(envelope) for envelope in some]
@@ -314,7 +320,7 @@ class Intake:
         position = first_position - 1
         prefix, cases, heads = self._id_prefix, CASE_BY_FIELD, EVENT_ID_HEADS
         own_source, own_origin, own_meta = self._context.source, self._context.origin, self._context_meta
-        needs_meta = self._needs_meta
+        needs_meta, longest = self._needs_meta, LONGEST_NAME
         for envelope, event in zip(envelopes, typed, strict=True):
             position += 1
             case = cases.get(event.WhichOneof("payload")) if event is not None else None
@@ -322,7 +328,7 @@ class Intake:
                 ticket.rejected(position, _fault(event))
                 continue
             symbol = event.symbol
-            if len(exchange) + len(symbol) > LONGEST_NAME:
+            if len(exchange) + len(symbol) > longest:
                 ticket.rejected(position, f"exchange and symbol have more than {LONGEST_NAME} characters")
                 continue
             event_id = f"{prefix}{position}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -101,48 +101,42 @@ class BookChange(MarketMessage, tag="book_change"):
         content = string_field(_F3, "0") + string_field(_F4, "0") + self.event_ts()
         return "bookChange", delimited(_BOOK_CHANGE, content)
 
-    def level_events(
+    def some_level_events(
         self, before_id: bytes, event_id: str, event_ts: bytes, facts: Facts, at_once: int
-    ) -> tuple[list[Event], Iterator[list[Event]]]:
-        """Return an event for each level, bids first, and an iterator over those beyond `at_once`.
-
-        `before_id` is the envelope up to the event's id.
-        """
-        bids, asks = self.bids or [], self.asks or []
-        count = len(bids) + len(asks)
+    ) -> tuple[list[Event], Iterable[list[Event]]]:
+        """Return the events of the first levels, and what gives those of the others, `at_once` at a time."""
+        count = len(self.bids or ()) + len(self.asks or ())
         if count <= at_once:
-            events = self._some_events(bids, asks, 0, before_id, event_id, event_ts, facts)
-            return events, iter(())
+            return self.level_events(before_id, event_id, event_ts, facts), ()
         # What is wrong with any level must show before the first event is on its way.
-        levels = [level for level in chain(bids, asks) if level is not None]
+        levels = [level for level in chain(self.bids or (), self.asks or ()) if level is not None]
         starts = {(b"" + level.price)[0] for level in levels} | {(b"" + level.amount)[0] for level in levels}
         if not starts <= _NUMBERS_AND_NULL:
             raise NotANumber
-        steps = range(0, count, at_once)
         parts = (
-            self._some_events(
-                bids[start : start + at_once],
-                asks[max(0, start - len(bids)) : max(0, start + at_once - len(bids))],
-                start,
-                before_id,
-                event_id,
-                event_ts,
-                facts,
-            )
-            for start in steps
+            self.level_events(before_id, event_id, event_ts, facts, start, start + at_once)
+            for start in range(0, count, at_once)
         )
         return next(parts), parts
 
-    def _some_events(  # noqa: PLR0917 - called once for each message
+    def level_events(  # noqa: PLR0917 - called for each message
         self,
-        bids: list[Level | None],
-        asks: list[Level | None],
-        first: int,
         before_id: bytes,
         event_id: str,
         event_ts: bytes,
         facts: Facts,
+        first: int = 0,
+        end: int | None = None,
     ) -> list[Event]:
+        """Return an event for each level, or for some of them, bids first.
+
+        `before_id` is the envelope up to the event's id.
+        """
+        bids, asks = self.bids, self.asks
+        if end is not None:
+            bids, asks = bids or [], asks or []
+            asks = asks[max(0, first - len(bids)) : max(0, end - len(bids))]
+            bids = bids[first:end]
         exchange, symbol, data_type, source, origin, meta = facts
         around = _AROUND_DIGITS + len(event_ts)
         encoded_id = event_id.encode()

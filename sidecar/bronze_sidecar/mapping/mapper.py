@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -32,6 +32,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotANum
 # What all mappers together may remember; a frame takes about this much beside its bytes.
 _CACHE_BYTES = 24 << 20
 _FRAME_BYTES = 1024
+_FEW_LEVELS = 16
 _USUAL_LEVEL = 128
 """Bytes of an event beside what the levels of a message share."""
 
@@ -89,7 +90,16 @@ class StreamContext:
 class Mapper:
     """Maps the messages of one stream."""
 
-    def __init__(self, context: StreamContext, cache: FrameCache | None = None) -> None:
+    def __init__(
+        self,
+        context: StreamContext,
+        cache: FrameCache | None = None,
+        most_events: int = sys.maxsize,
+        most_bytes: int = sys.maxsize,
+    ) -> None:
+        self._most_events = most_events
+        """Of one message at once, with about so many bytes."""
+        self._most_bytes = most_bytes
         self._cache = cache or FrameCache()
         self._cached_bytes = 0
         self._source = context.source
@@ -110,30 +120,27 @@ class Mapper:
 
     def events(self, message: bytes, position: int, ingest_field: bytes) -> list[Event]:
         """Map one message to all of its events; raise Rejected if it cannot be mapped."""
-        first, rest = self.first_events(message, position, ingest_field, sys.maxsize, sys.maxsize)
+        first, rest = self.first_events(message, position, ingest_field)
         return [*first, *(event for events in rest for event in events)]
 
     def first_events(
-        self, message: bytes, position: int, ingest_field: bytes, most: int, most_bytes: int
-    ) -> tuple[list[Event], Iterator[list[Event]]]:
-        """Map one message; return its events, or the first of many and an iterator over the others.
-
-        At most so many events with about so many bytes are made at once.
+        self, message: bytes, position: int, ingest_field: bytes
+    ) -> tuple[list[Event], Iterable[list[Event]]]:
+        """Map one message; return its events, or the first of many and what gives the others.
 
         `position` is the message's place in the stream, `ingest_field` the encoded field `ingest_ts`. Raise
-        Rejected if it cannot be mapped; what the iterator yields has been checked by then.
+        Rejected if it cannot be mapped; the others have been checked by then.
         """
         try:
             if not message.isascii():
                 message.decode()
-            event_id = f"{self._id_prefix}{position}"
-            return self._events(self._decode(message), event_id, ingest_field, most, most_bytes)
+            return self._events(self._decode(message), f"{self._id_prefix}{position}", ingest_field)
         except _UNREADABLE as error:
             raise explain(message, error) from None
 
     def _events(
-        self, message: Message, event_id: str, ingest_field: bytes, most: int, most_bytes: int
-    ) -> tuple[list[Event], Iterator[list[Event]]]:
+        self, message: Message, event_id: str, ingest_field: bytes
+    ) -> tuple[list[Event], Iterable[list[Event]]]:
         exchange = message.exchange
         if not exchange:
             raise message.rejected("exchange", "is missing or empty")
@@ -141,14 +148,17 @@ class Mapper:
             event_ts = message.event_ts()
             frame = self._frame(message, exchange, {})
             before_id = _before_id(message, frame, ingest_field)
-            at_once = max(1, min(most, most_bytes // (len(before_id) + _USUAL_LEVEL)))
-            return message.level_events(before_id, event_id, event_ts, frame.facts, at_once)
+            levels = len(message.bids or ()) + len(message.asks or ())
+            if levels <= _FEW_LEVELS:
+                return message.level_events(before_id, event_id, event_ts, frame.facts), ()
+            at_once = max(1, min(self._most_events, self._most_bytes // (len(before_id) + _USUAL_LEVEL)))
+            return message.some_level_events(before_id, event_id, event_ts, frame.facts, at_once)
         exact: Exact = {}
         case, payload = message.payload(exact)
         frame = self._frame(message, exchange, exact)
         before_id = _before_id(message, frame, ingest_field)
         envelope = b"".join((before_id, EVENT_ID_HEADS[len(event_id)], event_id.encode(), payload))
-        return [Event(envelope, event_id, case, *frame.facts)], iter(())
+        return [Event(envelope, event_id, case, *frame.facts)], ()
 
     def _frame(self, message: Message, exchange: str, exact: Exact) -> _Frame:
         """Make what surrounds the payload, or recall it: a stream has few instruments."""

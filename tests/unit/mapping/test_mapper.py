@@ -186,8 +186,8 @@ def test_what_all_mappers_remember_is_bounded_in_bytes():
 def test_a_message_in_steps_becomes_the_same_events(at_once):
     levels = ",".join(f'{{"price":{number},"amount":{number % 3}}}' for number in range(12))
     message = f'{{"type":"book_change","exchange":"x","bids":[{levels}],"asks":[{levels}]}}'.encode()
-    mapper = Mapper(StreamContext("s"))
-    first, others = mapper.first_events(message, 5, b"", at_once, 1 << 30)
+    mapper = Mapper(StreamContext("s"), most_events=at_once)
+    first, others = mapper.first_events(message, 5, b"")
     parts = [first, *others]
     assert [len(part) for part in parts[:-1]] == [at_once] * (len(parts) - 1)
     assert [event for part in parts for event in part] == mapper.events(message, 5, b"")
@@ -197,7 +197,7 @@ def test_a_wrong_level_refuses_a_message_in_steps_as_a_whole():
     levels = ",".join('{"price":1,"amount":1}' for _ in range(10))
     message = f'{{"type":"book_change","exchange":"x","bids":[{levels},{{"price":"1"}}]}}'.encode()
     with pytest.raises(Rejected, match="must be a number, not text"):
-        Mapper(StreamContext("s")).first_events(message, 0, b"", 2, 1 << 30)
+        Mapper(StreamContext("s"), most_events=2).first_events(message, 0, b"")
 
 
 def test_seconds_that_are_remembered_are_bounded():
