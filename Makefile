@@ -51,11 +51,12 @@ test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSE
 test-fast: $(PYTHON_READY) $(NODE_BUILT) ## Run the tests that need no server
 	pytest -n auto -m 'not servers' $(PYTEST_ARGS)
 
-fuzz: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) ## Throw odd configurations, messages and requests at the parsers and the hook (INPUTS=, REQUESTS=, SEED=)
+fuzz: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) ## Throw odd input at the parsers, the port and the hook (INPUTS=, REQUESTS=, SEED=)
 	python tools/fuzz.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:tools python tools/fuzz_port.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:tools python tools/fuzz_hook.py --inputs $(or $(REQUESTS),2000) --seed $(or $(SEED),0)
 
-generate: $(PYTHON_READY) $(NODE_READY) ## Write the generated code and the README's option table anew
+generate: $(PYTHON_READY) $(NODE_READY) ## Rewrite the generated code, the tables of options and the chart's schema
 	python tools/generate.py
 
 lock: $(PYTHON_READY) ## Resolve the pinned versions anew
