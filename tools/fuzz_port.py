@@ -144,7 +144,7 @@ def opening(chance: random.Random) -> PublishRequest:
     meta = {f"k{number}": "v" * chance.randrange(20) for number in range(chance.randrange(4))}
     context = StreamContext(
         stream_id=chance.choice(("s", "", "x" * 70, "a b")),
-        origin=Origin.ValueType(chance.randrange(4)),
+        origin=chance.choice(Origin.keys()),
         meta=meta,
     )
     producer = "p" * chance.choice((1, 8, 200))

@@ -142,8 +142,12 @@ function decode(bytes: Uint8Array): Response {
   }
 }
 
-function readCredits(credits: { events: bigint; bytes: bigint } | undefined): Credits {
-  return { events: Number(credits?.events ?? 0), bytes: Number(credits?.bytes ?? 0) };
+function readCredits(credits: { events: bigint; bytes: bigint; batchBytes: bigint } | undefined): Credits {
+  return {
+    events: Number(credits?.events ?? 0),
+    bytes: Number(credits?.bytes ?? 0),
+    batchBytes: Number(credits?.batchBytes ?? 0),
+  };
 }
 
 function readOutcome(outcome: Outcome | undefined): Done {

@@ -3,10 +3,15 @@ import type { EventBuffer } from './buffer.js';
 import { Queue } from './queue.js';
 import { encodeBatch } from './wire.js';
 
+/** The sidecar takes no more in one batch. */
+const MOST_EVENTS = 65_536;
+
 /** How much may be in flight. */
 export interface Credits {
   readonly events: number;
   readonly bytes: number;
+  /** Most bytes of one batch; 0 from a sidecar that does not say. */
+  readonly batchBytes: number;
 }
 
 /** A batch as it was first sent, and is sent again until it is acknowledged. */
@@ -31,8 +36,9 @@ export class Window {
   private sentGroups = 0;
   private sentEvents = 0;
   private sentBytes = 0;
-  private credits: Credits = { events: 0, bytes: 0 };
+  private credits: Credits = { events: 0, bytes: 0, batchBytes: 0 };
   private mostBytes = 0;
+  private largestBatch = 0;
 
   constructor(
     private readonly buffer: EventBuffer,
@@ -63,12 +69,13 @@ export class Window {
     this.grant(credits);
   }
 
-  /** Sets how much may be in flight. */
+  /** Sets how much may be in flight, and how large a batch may be. */
   grant(credits: Credits): void {
     this.credits = credits;
+    this.largestBatch = credits.batchBytes || this.largestBatch || credits.bytes;
     if (credits.bytes > this.mostBytes) {
       this.mostBytes = credits.bytes;
-      this.buffer.limitEvent(credits.bytes);
+      this.buffer.limitEvent(Math.min(credits.bytes, this.largestBatch));
     }
   }
 
@@ -114,7 +121,15 @@ export class Window {
   private number(): Numbered | undefined {
     const events = this.credits.events - this.sentEvents;
     const bytes = this.credits.bytes - this.sentBytes;
-    const batch = this.buffer.take(events, bytes, !this.sent, this.isFull ? this.lastGroup : undefined);
+    // What is larger than a batch may be is cut at once; what only has to wait is not.
+    const cut = !this.sent || (events >= MOST_EVENTS && bytes >= this.largestBatch);
+    const group = this.isFull ? this.lastGroup : undefined;
+    const batch = this.buffer.take(
+      Math.min(events, MOST_EVENTS),
+      Math.min(bytes, this.largestBatch),
+      cut,
+      group,
+    );
     if (!batch) return undefined;
     const sequence = this.nextSequence;
     this.nextSequence += 1;

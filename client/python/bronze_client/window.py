@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from bronze_client.buffer import Buffer, PendingBatch
 from bronze_client.schema import Credits, PublishRequest
 
+MOST_EVENTS = 65_536
+"""The sidecar takes no more in one batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
@@ -38,6 +41,7 @@ class Window:
         self._sent_bytes = 0
         self._credits = Credits()
         self._most_bytes = 0
+        self._largest_batch = 0
 
     @property
     def acknowledged_sequence(self) -> int:
@@ -59,11 +63,12 @@ class Window:
         self.grant(credits_)
 
     def grant(self, credits_: Credits) -> None:
-        """Set how much may be on its way."""
+        """Set how much may be on its way, and how large a batch may be."""
         self._credits = credits_
+        self._largest_batch = credits_.batch_bytes or self._largest_batch or credits_.bytes
         if credits_.bytes > self._most_bytes:
             self._most_bytes = credits_.bytes
-            self._buffer.limit_event(credits_.bytes)
+            self._buffer.limit_event(min(credits_.bytes, self._largest_batch))
 
     def acknowledge(self, sequence: int) -> None:
         """Forget every batch up to this one."""
@@ -104,10 +109,13 @@ class Window:
         return self._sent_groups >= self._max_batches
 
     def _number(self) -> Numbered | None:
+        events = self._credits.events - self._sent_events
+        size = self._credits.bytes - self._sent_bytes
         batch = self._buffer.take(
-            self._credits.events - self._sent_events,
-            self._credits.bytes - self._sent_bytes,
-            cut=not self._sent,
+            min(events, MOST_EVENTS),
+            min(size, self._largest_batch),
+            # What is larger than a batch may be is cut at once; what only has to wait is not.
+            cut=not self._sent or (events >= MOST_EVENTS and size >= self._largest_batch),
             group=self._last_group if self._is_full else None,
         )
         if batch is None:

@@ -471,8 +471,11 @@ async def test_credits_bound_what_is_on_its_way_together(client: ClientUnderTest
 async def test_credits_for_bytes_are_never_exceeded_and_too_large_events_are_dropped(
     client: ClientUnderTest,
 ) -> None:
+    published = threading.Event()
+
     def stingy(requests: Requests) -> Responses:
         next(requests)
+        published.wait()
         yield opened(size=10)
         for request in requests:
             yield acknowledged(request.batch.sequence)
@@ -480,6 +483,7 @@ async def test_credits_for_bytes_are_never_exceeded_and_too_large_events_are_dro
     with ScriptedSidecar(stingy) as sidecar:
         async with client.connect(sidecar.address) as publisher:
             await publisher.publish_all([b"aaaaaa", b"bbbb", b"ccccccccccc", b"d", b"eeeeeeeeee"])
+            published.set()
             with pytest.raises(PublishError) as caught:
                 await publisher.flush(LONG)
             assert (caught.value.unacknowledged, caught.value.dropped) == (0, 1)
@@ -490,6 +494,34 @@ async def test_credits_for_bytes_are_never_exceeded_and_too_large_events_are_dro
             (0, [b"aaaaaa", b"bbbb"]),
             (3, [b"d"]),
             (4, [b"eeeeeeeeee"]),
+        ]
+
+
+@in_loop
+async def test_no_batch_is_larger_than_the_sidecar_takes(client: ClientUnderTest) -> None:
+    published = threading.Event()
+
+    def bounded(requests: Requests) -> Responses:
+        next(requests)
+        published.wait()
+        yield opened(batch_bytes=10)
+        for request in requests:
+            yield acknowledged(request.batch.sequence)
+
+    with ScriptedSidecar(bounded) as sidecar:
+        async with client.connect(sidecar.address) as publisher:
+            await publisher.publish_all([b"aaaa", b"bbbb", b"cccc", b"d" * 11, b"e" * 10, b"f"])
+            published.set()
+            with pytest.raises(PublishError) as caught:
+                await publisher.flush(LONG)
+            assert (caught.value.unacknowledged, caught.value.dropped) == (0, 1)
+            with pytest.raises(ValueError, match="The event has 11 bytes; at most 10 can be sent"):
+                await publisher.publish(b"g" * 11)
+        assert [(batch.first_position, list(batch.envelopes)) for batch in sidecar.batches()] == [
+            (0, [b"aaaa", b"bbbb"]),
+            (2, [b"cccc"]),
+            (4, [b"e" * 10]),
+            (5, [b"f"]),
         ]
 
 
