@@ -507,18 +507,28 @@ def megabytes_of(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def test_many_live_streams_at_once_share_a_connection(start: Start, bus: HookBus) -> None:
+def test_many_live_streams_at_once_share_a_connection(
+    start: Start, start_nats: Callable[..., NatsServer]
+) -> None:
     """More than the hundred that HTTP/2 recommends to allow."""
-    server = start("modules", bus.address)
-    sockets = sockets_of(server.pid)
-    request = live({"trades": 1}, {"waitMs": 60_000})
-    with contextlib.ExitStack() as opened:
-        for _ in range(150):
-            client = opened.enter_context(WebSocket(server.port + 1, "/ws-stream-normalized", request))
-            client.read_some(1)
-        bus.wait_for(150)
-        assert bus.sidecar.metric("bronze_streams") == 150
-        assert sockets_of(server.pid) <= sockets + 150 + 5
+    nats = start_nats()
+    options = (
+        *("--max-streams", "200", "--nats-servers", nats.url, "--nats-stream", STREAM),
+        *("--nats-subject", "bronze.all"),
+    )
+    with sidecar(*options) as process:
+        process.wait_until_ready()
+        bus = HookBus(nats, process)
+        server = start("modules", bus.address)
+        sockets = sockets_of(server.pid)
+        request = live({"trades": 1}, {"waitMs": 60_000})
+        with contextlib.ExitStack() as opened:
+            for _ in range(150):
+                client = opened.enter_context(WebSocket(server.port + 1, "/ws-stream-normalized", request))
+                client.read_some(1)
+            bus.wait_for(150)
+            assert process.metric("bronze_streams") == 150
+            assert sockets_of(server.pid) <= sockets + 150 + 5
 
 
 def test_a_stream_that_the_sidecar_refuses(start: Start, own_bus: HookBus) -> None:
