@@ -21,6 +21,15 @@ def refuse(made_in: int) -> None:
         )
 
 
+def keep_grpc_out() -> None:
+    """Switch off what gRPC does at a fork, unless the environment says otherwise. To be called first.
+
+    It cannot stop the threads that serve a stream, and then the child crashes now and then, even if it never
+    touches the publisher.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
 def _count() -> None:
     global generation  # noqa: PLW0603 - there is one for the process
     generation += 1

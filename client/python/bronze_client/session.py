@@ -9,6 +9,7 @@ import logging
 import math
 import threading
 
+from bronze_client import forks
 from bronze_client.buffer import Buffer
 from bronze_client.errors import Failure, PublishError
 from bronze_client.options import Options
@@ -32,6 +33,7 @@ class Session:
     """
 
     def __init__(self, options: Options, shared: threading.Condition | None = None) -> None:
+        forks.keep_grpc_out()
         # Imported here because a client that is switched off must not import gRPC.
         from bronze_client.connection import SidecarConnection  # noqa: PLC0415
         from bronze_client.window import Window  # noqa: PLC0415
