@@ -146,7 +146,7 @@ async def many_symbols_on_many_streams(attacker: Attacker) -> str:
     said = ""
     for _ in range(20):
         call = await attacker.stream()
-        lines = [TRADE.replace(b'"S"', b'"%d%b"' % (number, b"s" * 240)) for number in range(4096)]
+        lines = [TRADE.replace(b'"S"', b'"%d%b"' % (number, b"s" * 240)) for number in range(3000)]
         await attacker.batch(call, Batch(sequence=1, json=[b"\n".join(lines)]))
         said += await attacker.until_answered(call)
     return said

@@ -14,8 +14,8 @@ CGROUP_FILES = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-# A request carries at least one event, with room for its batch around it.
-REQUEST_OVERHEAD = MEBIBYTE
+# A batch has at most as many bytes as the largest event; the rest is for what surrounds its events.
+REQUEST_OVERHEAD = 192 << 10
 # An event in a queue takes about as much beside its envelope as one of this size.
 EVENTS_OF_QUEUE = 100_000, 64 * MEBIBYTE
 # Sessions are kept for a while after their streams are gone.

@@ -89,12 +89,12 @@ class Config:
     max_streams: int = option(
         Integer(1, 100_000),
         "Maximum producer streams open at once; from the memory limit if not given.",
-        default=64,
+        default=107,
     )
     max_sessions: int = option(
         Integer(1, 1_000_000),
         "Maximum producer runs to remember, so that they can resume; from the memory limit if not given.",
-        default=256,
+        default=428,
     )
     retry_limit: int = option(
         Integer(0, 1_000_000),

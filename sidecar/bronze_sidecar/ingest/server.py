@@ -20,7 +20,6 @@ from bronze_client.schema import (
 from bronze_client.schema import StreamContext as StreamContextMessage
 from google.protobuf.message import DecodeError
 
-from bronze_sidecar.configuration.bounds import request_bytes
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Rejected
@@ -31,8 +30,6 @@ from bronze_sidecar.telemetry.metrics import Metrics
 
 SERVICE = "bronze.sidecar.v1.SidecarService"
 PRODUCER_ID_LIMIT = 128
-# Of a request: tags, lengths and numbers beside the batch's events.
-BATCH_OVERHEAD = 512 << 10
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -61,7 +58,7 @@ class SidecarService:
         self._credits = Credits(
             events=config.max_queue_events,
             bytes=config.max_queue_bytes,
-            batch_bytes=request_bytes(config.max_event_bytes) - BATCH_OVERHEAD,
+            batch_bytes=config.max_event_bytes,
         )
         self._admission = Admission(lanes, config)
         self._sessions = ProducerSessions(config.max_sessions)

@@ -16,9 +16,9 @@ MEBIBYTE = 1 << 20
 @pytest.mark.parametrize(
     ("memory", "expected"),
     [
-        (192, Bounds(16_666, 11_184_810, 10, 40)),
-        (512, Bounds(100_000, 67_108_864, 64, 256)),
-        (2048, Bounds(500_000, 335_544_320, 320, 1280)),
+        (192, Bounds(16_666, 11_184_810, 17, 68)),
+        (512, Bounds(100_000, 67_108_864, 107, 428)),
+        (2048, Bounds(500_000, 335_544_320, 538, 2152)),
     ],
 )
 def test_bounds_follow_from_the_memory(memory: int, expected: Bounds) -> None:
@@ -27,7 +27,7 @@ def test_bounds_follow_from_the_memory(memory: int, expected: Bounds) -> None:
 
 def test_large_events_leave_room_for_fewer_streams() -> None:
     assert bounds(512 * MEBIBYTE, 16 * MEBIBYTE).max_streams == 7
-    assert request_bytes(16 * MEBIBYTE) == 17 * MEBIBYTE
+    assert request_bytes(16 * MEBIBYTE) == 16_973_824
 
 
 def test_options_beat_what_follows_from_the_memory() -> None:

@@ -614,4 +614,4 @@ async def test_a_batch_that_waits_for_room_is_taken_whole_when_its_connection_is
 async def test_credits_name_the_largest_batch(tmp_path: Path) -> None:
     async with serving(tmp_path, Scripted(Script())) as running:
         opened = (await running.stream().open()).opened
-    assert opened.credits.batch_bytes == 1_572_864
+    assert opened.credits.batch_bytes == 1_048_576
