@@ -92,6 +92,8 @@ def demonstrate(chosen: argparse.Namespace) -> int:
     count, seed = chosen.messages, chosen.seed
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bronze-demo-")))
+        # What a command that is stopped half-way leaves behind goes with it.
+        os.environ["TMPDIR"] = str(folder)
         heading("1. A NATS JetStream server and the sidecar")
         nats = NatsServer(folder / "nats")
         stack.callback(nats.stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -66,20 +67,23 @@ def chart_command(places: Places) -> list[str]:
 def run(command: Sequence[str], seconds: float) -> str:
     """Run a command, with its progress where it is seen; return what it printed."""
     shows_progress = sys.stderr.isatty()
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "bronze_pipeline", *command],
         stdout=subprocess.PIPE,
         stderr=None if shows_progress else subprocess.PIPE,
         text=True,
         env={"SPARK_SUBMIT_OPTS": quick_java(), **os.environ},
-        timeout=seconds,
-        check=False,
-    )
-    if done.returncode:
-        raise CommandFailed(
-            f"{PROGRAM} {command[0]} ended with status {done.returncode}.\n{done.stderr or ''}"
-        )
-    return done.stdout
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, said = process.communicate(timeout=seconds)
+        except BaseException:
+            # With its Java process, which would go on by itself for a while.
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise CommandFailed(f"{PROGRAM} {command[0]} ended with status {process.returncode}.\n{said or ''}")
+    return printed
 
 
 def bronze_summary(text: str) -> str:

@@ -220,6 +220,7 @@ class SidecarService:
             outcome=session.outcome_since(known),
         )
         await context.write(PublishResponse(opened=opened).SerializeToString())
+        session.tell(opened.acknowledged_sequence)
         return session, intake, opened.acknowledged_sequence, key
 
     async def _read(self, session: ProducerSession, intake: Intake, context: Context) -> None:
@@ -236,6 +237,7 @@ class SidecarService:
     async def _take(self, session: ProducerSession, intake: Intake, batch: Batch, request: bytes) -> None:
         # First: whatever is checked must still hold when the batch is taken in.
         await session.taken_before()
+        await session.wait_until_told()
         if self._draining.is_set():
             # Its producer keeps what is not acknowledged.
             return
@@ -277,6 +279,7 @@ class SidecarService:
             acknowledgement = Acknowledgement(sequence=newest, outcome=session.outcome_since(known))
             known = newest
             await context.write(PublishResponse(acknowledgement=acknowledgement).SerializeToString())
+            session.tell(newest)
 
 
 async def read(context: Context) -> bytes | None:

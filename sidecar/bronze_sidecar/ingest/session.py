@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from itertools import takewhile
 
 from bronze_client.schema import Outcome
 
@@ -16,6 +17,9 @@ from bronze_sidecar.ingest.intake import Contents, Intake, Ticket
 MOST_OUTCOMES = 256
 MOST_FAILURES = 10_000
 MOST_FAILURES_OF_ALL = 100_000
+# What a producer does not read holds it up.
+MOST_UNTOLD = 4096
+MOST_UNTOLD_FAILURES = 100_000
 FORGET_AFTER_SECONDS = 600.0
 
 
@@ -37,6 +41,9 @@ class ProducerSession:
         self._outcomes: deque[tuple[int, Outcome]] = deque()
         self._failures = 0
         self._taking: asyncio.Task[None] | None = None
+        self._told = acknowledged
+        """The newest batch that the producer was sent the outcome of."""
+        self._told_enough = asyncio.Event()
 
     async def take(self, intake: Intake, contents: Contents, request: bytes) -> None:
         """Take a new batch in. It goes on when the connection is lost: part of it may be on its way."""
@@ -71,11 +78,34 @@ class ProducerSession:
             self.acknowledged += 1
             self._outcomes.append((self.acknowledged, outcome))
             self._failures += len(outcome.failures)
-        while len(self._outcomes) > MOST_OUTCOMES or (
-            self._failures > MOST_FAILURES and len(self._outcomes) > 1
+        self._forget_old()
+        self.changed.set()
+
+    def tell(self, sequence: int) -> None:
+        """Take note that the producer was sent what became of the batches up to one."""
+        self._told = sequence
+        self._forget_old()
+        if not self._is_ahead:
+            self._told_enough.set()
+
+    async def wait_until_told(self) -> None:
+        """Return when few enough batches are done that the producer was not told of."""
+        while self._is_ahead:
+            self._told_enough.clear()
+            await self._told_enough.wait()
+
+    @property
+    def _is_ahead(self) -> bool:
+        return self.acknowledged - self._told > MOST_UNTOLD or self._failures > MOST_UNTOLD_FAILURES
+
+    def _forget_old(self) -> None:
+        """Forget the oldest outcomes that were sent, beyond what a reconnect may ask for again."""
+        while (
+            len(self._outcomes) > 1
+            and self._outcomes[0][0] <= self._told
+            and (len(self._outcomes) > MOST_OUTCOMES or self._failures > MOST_FAILURES)
         ):
             self._failures -= len(self._outcomes.popleft()[1].failures)
-        self.changed.set()
 
     @property
     def failures(self) -> int:
@@ -90,9 +120,8 @@ class ProducerSession:
     def outcome_since(self, sequence: int) -> Outcome:
         """Add up what became of the batches after one, up to the newest acknowledged."""
         total = Outcome()
-        for number, outcome in reversed(self._outcomes):
-            if number <= sequence:
-                break
+        news = takewhile(lambda each: each[0] > sequence, reversed(self._outcomes))
+        for _, outcome in reversed([*news]):
             total.published += outcome.published
             total.filtered += outcome.filtered
             total.failures.extend(outcome.failures)

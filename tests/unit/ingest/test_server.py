@@ -615,3 +615,32 @@ async def test_credits_name_the_largest_batch(tmp_path: Path) -> None:
     async with serving(tmp_path, Scripted(Script())) as running:
         opened = (await running.stream().open()).opened
     assert opened.credits.batch_bytes == 1_048_576
+
+
+async def test_every_outcome_is_told_to_a_producer_that_reads_late(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        stream = running.stream()
+        await stream.open()
+        for number in range(1, 1001):
+            await stream.batch(number, number - 1, envelope() if number % 2 else b"no envelope")
+        outcome = await stream.acknowledged(1000)
+    assert (outcome.published, len(outcome.failures)) == (500, 500)
+    assert [each.position for each in outcome.failures] == list(range(1, 1000, 2))
+
+
+async def test_a_producer_that_never_reads_is_held_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_UNTOLD", 5)
+    async with serving(tmp_path, Scripted(Script())) as running:
+        stream = running.stream()
+        await stream.open("p")
+        session = running.service._sessions.resume("p", "s")
+        assert session is not None
+        monkeypatch.setattr(session, "tell", lambda _: None)  # as if nothing could be written
+        for number in range(1, 21):
+            await stream.batch(number, number - 1, envelope())
+        while session.acknowledged <= 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        assert 6 <= session.accepted < 20

@@ -40,6 +40,9 @@ def test_outcomes_are_kept_for_a_bounded_number_of_batches(monkeypatch: pytest.M
     for sequence in range(1, 101):
         finish(session, sequence)
     assert session.acknowledged == 100
+    # What the producer was not told is kept, however much it is.
+    assert session.outcome_since(0) == Outcome(published=100)
+    session.tell(100)
     assert session.outcome_since(0) == Outcome(published=10)
 
 
@@ -48,9 +51,19 @@ def test_failures_are_kept_for_a_bounded_number_of_events(monkeypatch: pytest.Mo
     session = ProducerSession(0)
     for sequence in range(1, 11):
         finish(session, sequence, failures=10)
+    session.tell(10)
     assert len(session.outcome_since(0).failures) == 20
     finish(session, 11, failures=40)
+    session.tell(11)
     assert len(session.outcome_since(0).failures) == 40
+
+
+def test_failures_of_several_batches_are_told_in_order() -> None:
+    session = ProducerSession(0)
+    session.accepted = 3
+    for sequence in (2, 1, 3):
+        finish(session, sequence, failures=sequence)
+    assert [each.position for each in session.outcome_since(0).failures] == [0, 0, 1, 0, 1, 2]
 
 
 def test_a_session_without_a_producer_is_forgotten_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
