@@ -4,7 +4,7 @@ import { Queue } from './queue.js';
 import { encodeBatch } from './wire.js';
 
 /** The sidecar takes no more in one batch. */
-const MOST_EVENTS = 65_536;
+const MOST_EVENTS = 1024;
 
 /** How much may be in flight. */
 export interface Credits {

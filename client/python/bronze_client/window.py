@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bronze_client.buffer import Buffer, PendingBatch
 from bronze_client.schema import Credits, PublishRequest
 
-MOST_EVENTS = 65_536
+MOST_EVENTS = 1024
 """The sidecar takes no more in one batch."""
 
 

@@ -1,6 +1,6 @@
 """From a producer's batch to records in the lanes: the hot path, so work is per batch where it can be.
 
-A batch is admitted by what it becomes: in slices, each of which waits for its turn and for room.
+A batch is admitted by what it becomes: when it is its stream's turn, in slices, each of which waits for room.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from bronze_sidecar.telemetry.metrics import Metrics
 
 CASE_BY_FIELD = {snake_case(case): case for case in PAYLOAD_CASES}
 INGEST_TS = 5
-MOST_MESSAGES = 65_536
+MOST_MESSAGES = 1024
 """In one batch."""
 FARTHEST_POSITION = 1 << 62
-LONGEST_REASON = 500
+LONGEST_REASON = 200
 # A batch is taken in slices, so that others have their turn every few milliseconds.
 SLICE_EVENTS = 1024
 SLICE_BYTES = 1 << 20
@@ -153,7 +153,10 @@ class Admission:
         self.slice_events = min(SLICE_EVENTS, config.max_queue_events)
         self.slice_bytes = min(SLICE_BYTES, config.max_queue_bytes // 4)
         self.turns = asyncio.Lock()
-        """Held while a slice of a batch is mapped and waits for room: one stream after the other, in turn."""
+        """Held while a batch is parsed, mapped and waits for room: one stream after the other, in turn.
+
+        So what is made of a request is there once; a stream that waits has its request alone.
+        """
         self.frames = FrameCache()
 
 
@@ -186,8 +189,9 @@ class Intake:
     async def take(self, contents: Contents, request: bytes, done: Callable[[Ticket], None]) -> Ticket:
         """Put a batch's events into the lanes, as there is room; `done` hears when all of them are settled.
 
-        `request` is what the batch came in. It is taken in slices, between which others have their turn, so
-        that neither the memory nor the time that it takes depends on what it becomes.
+        `request` is what the batch came in; it must be the stream's turn. The batch is taken in slices, and
+        the event loop goes on between them, so that neither memory nor the time for which others wait depends
+        on what it becomes.
         """
         seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
         ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
@@ -198,13 +202,9 @@ class Intake:
             slices = self._from_envelopes(contents, request, ingest_field, ticket)
         else:
             slices = self._from_json(contents, ingest_field, ticket)
-        while True:
-            async with self._admission.turns:
-                groups = next(slices, None)
-                if groups is None:
-                    break
-                await self._admit(groups, ticket)
-            if ticket.events > SMALL_BATCH_EVENTS:
+        for groups in slices:
+            await self._admit(groups, ticket)
+            if ticket.events > SMALL_BATCH_EVENTS or ticket.messages > SMALL_BATCH_EVENTS:
                 await asyncio.sleep(0)
         if ticket.failures:
             ticket.failures.sort(key=lambda failure: failure.position)
@@ -275,7 +275,11 @@ class Intake:
                 events, others = map_message(line, position, ingest_field)
             except Rejected as error:
                 ticket.rejected(position, str(error))
-                count += 1
+                # To refuse a message takes time as well.
+                count += 1 + length // USUAL_EVENT_BYTES
+                if count > most_events:
+                    yield groups
+                    groups, count, size = [], 0, 0
                 continue
             count += len(events)
             if (count > most_events or size > most_bytes) and groups:

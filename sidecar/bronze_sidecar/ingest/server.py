@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import grpc
 from bronze_client.schema import (
@@ -102,21 +103,22 @@ class SidecarService:
         """Publish one batch; answer when it is done."""
         if self._draining.is_set():
             raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
-        try:
-            message = PublishBatchRequest.FromString(request)
-        except DecodeError as error:
-            raise invalid("the request is not a PublishBatchRequest") from error
-        intake = self._intake(message.context)
-        contents = contents_of(message.batch)
-        full = [lane for lane in self._lanes if not lane.has_room(1, contents.size)]
+        done = asyncio.Event()
+        full = [lane for lane in self._lanes if not lane.has_room(1, len(request))]
         if full:
             reasons = ", ".join(f"{lane.name} is {lane.state}" for lane in full)
             raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"no room for more events: {reasons}")
-        done = asyncio.Event()
-        try:
-            ticket = await intake.take(contents, request, lambda _: done.set())
-        finally:
-            intake.close()
+        async with self._admission.turns:
+            try:
+                message = PublishBatchRequest.FromString(request)
+            except DecodeError as error:
+                raise invalid("the request is not a PublishBatchRequest") from error
+            intake = self._intake(message.context)
+            try:
+                ticket = await intake.take(contents_of(message.batch), request, lambda _: done.set())
+            finally:
+                intake.close()
+                del message
         await done.wait()
         return PublishBatchResponse(outcome=ticket.outcome()).SerializeToString()
 
@@ -206,7 +208,7 @@ class SidecarService:
         key = producer_id, message.open.context.stream_id
         session = self._sessions.resume(*key)
         if session is None or known > session.acknowledged:
-            session = ProducerSession(known)
+            session = ProducerSession(known, self._sessions.remembered)
             if not self._sessions.add(*key, session):
                 raise CallRefused(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -229,18 +231,21 @@ class SidecarService:
             request = await read(context)
             if request is None:
                 return
-            message = parse(request)
-            if message.WhichOneof("kind") != "batch":
-                raise invalid("the stream is open already; every further request must be a batch")
-            await self._take(session, intake, message.batch, request)
+            await session.wait_until_told()
+            await session.one_by_one(partial(self._take, session, intake, request))
 
-    async def _take(self, session: ProducerSession, intake: Intake, batch: Batch, request: bytes) -> None:
+    async def _take(self, session: ProducerSession, intake: Intake, request: bytes) -> None:
         # First: whatever is checked must still hold when the batch is taken in.
-        await session.taken_before()
-        await session.wait_until_told()
-        if self._draining.is_set():
-            # Its producer keeps what is not acknowledged.
-            return
+        async with self._admission.turns:
+            if not self._draining.is_set():
+                await self._take_in_turn(session, intake, request)
+            # Otherwise its producer keeps what is not acknowledged.
+
+    async def _take_in_turn(self, session: ProducerSession, intake: Intake, request: bytes) -> None:
+        message = parse(request)
+        if message.WhichOneof("kind") != "batch":
+            raise invalid("the stream is open already; every further request must be a batch")
+        batch = message.batch
         if batch.sequence <= session.accepted:
             # Sent again: it is on its way, or done. Either way an acknowledgement says so.
             session.changed.set()

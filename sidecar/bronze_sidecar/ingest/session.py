@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import takewhile
+from typing import Any
 
 from bronze_client.schema import Outcome
 
@@ -16,17 +17,29 @@ from bronze_sidecar.ingest.intake import Contents, Intake, Ticket
 # heard of, by batches and by failures.
 MOST_OUTCOMES = 256
 MOST_FAILURES = 10_000
-MOST_FAILURES_OF_ALL = 100_000
+MOST_FAILURES_OF_ALL = 50_000
 # What a producer does not read holds it up.
 MOST_UNTOLD = 4096
-MOST_UNTOLD_FAILURES = 100_000
+MOST_UNTOLD_FAILURES = 1000
 FORGET_AFTER_SECONDS = 600.0
+
+
+class Remembered:
+    """How many failures all sessions remember together."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.failures > MOST_FAILURES_OF_ALL
 
 
 class ProducerSession:
     """One run of a producer on one stream."""
 
-    def __init__(self, acknowledged: int) -> None:
+    def __init__(self, acknowledged: int, remembered: Remembered | None = None) -> None:
+        self._remembered = remembered or Remembered()
         self.accepted = acknowledged
         """The newest batch that was taken in."""
         self.acknowledged = acknowledged
@@ -40,26 +53,27 @@ class ProducerSession:
         self._finished: dict[int, Outcome] = {}
         self._outcomes: deque[tuple[int, Outcome]] = deque()
         self._failures = 0
+        self._untold_failures = 0
         self._taking: asyncio.Task[None] | None = None
         self._told = acknowledged
         """The newest batch that the producer was sent the outcome of."""
         self._told_enough = asyncio.Event()
 
+    async def one_by_one(self, take: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Take a request in after the one before it, on this connection or an earlier one.
+
+        It goes on when the connection is lost: part of it may be on its way.
+        """
+        while self._taking is not None and not self._taking.done():
+            await asyncio.wait({self._taking})
+        self._taking = asyncio.create_task(take())
+        await asyncio.shield(self._taking)
+
     async def take(self, intake: Intake, contents: Contents, request: bytes) -> None:
-        """Take a new batch in. It goes on when the connection is lost: part of it may be on its way."""
-        await self.taken_before()
+        """Take a new batch in."""
         self.accepted = contents.sequence
         self.events_on_the_way += len(contents.messages)
         self.bytes_on_the_way += contents.size
-        self._taking = asyncio.create_task(self._take(intake, contents, request))
-        await asyncio.shield(self._taking)
-
-    async def taken_before(self) -> None:
-        """Return when no batch is being taken in, by this connection or one before it."""
-        if self._taking is not None and not self._taking.done():
-            await asyncio.shield(self._taking)
-
-    async def _take(self, intake: Intake, contents: Contents, request: bytes) -> None:
         try:
             await intake.take(contents, request, self.finish)
         except Exception:
@@ -78,12 +92,16 @@ class ProducerSession:
             self.acknowledged += 1
             self._outcomes.append((self.acknowledged, outcome))
             self._failures += len(outcome.failures)
+            self._untold_failures += len(outcome.failures)
+            self._remembered.failures += len(outcome.failures)
         self._forget_old()
         self.changed.set()
 
     def tell(self, sequence: int) -> None:
         """Take note that the producer was sent what became of the batches up to one."""
         self._told = sequence
+        if sequence == self.acknowledged:
+            self._untold_failures = 0
         self._forget_old()
         if not self._is_ahead:
             self._told_enough.set()
@@ -96,25 +114,24 @@ class ProducerSession:
 
     @property
     def _is_ahead(self) -> bool:
-        return self.acknowledged - self._told > MOST_UNTOLD or self._failures > MOST_UNTOLD_FAILURES
+        return self.acknowledged - self._told > MOST_UNTOLD or self._untold_failures > MOST_UNTOLD_FAILURES
 
     def _forget_old(self) -> None:
         """Forget the oldest outcomes that were sent, beyond what a reconnect may ask for again."""
+        most_failures = 0 if self._remembered.is_too_much else MOST_FAILURES
         while (
             len(self._outcomes) > 1
             and self._outcomes[0][0] <= self._told
-            and (len(self._outcomes) > MOST_OUTCOMES or self._failures > MOST_FAILURES)
+            and (len(self._outcomes) > MOST_OUTCOMES or self._failures > most_failures)
         ):
-            self._failures -= len(self._outcomes.popleft()[1].failures)
-
-    @property
-    def failures(self) -> int:
-        """How many failures are remembered."""
-        return self._failures
+            count = len(self._outcomes.popleft()[1].failures)
+            self._failures -= count
+            self._remembered.failures -= count
 
     def forget_outcomes(self) -> None:
         """Forget what became of batches that are acknowledged."""
         self._outcomes.clear()
+        self._remembered.failures -= self._failures
         self._failures = 0
 
     def outcome_since(self, sequence: int) -> Outcome:
@@ -142,6 +159,7 @@ class ProducerSessions:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self.remembered = Remembered()
         self._sessions: OrderedDict[tuple[str, str], ProducerSession] = OrderedDict()
 
     def __len__(self) -> int:
@@ -165,13 +183,15 @@ class ProducerSessions:
 
     def drop(self, producer_id: str, stream_id: str) -> None:
         """Forget a session whose producer ended it."""
-        self._sessions.pop((producer_id, stream_id), None)
+        session = self._sessions.pop((producer_id, stream_id), None)
+        if session:
+            session.forget_outcomes()
 
     def _forget_one(self) -> bool:
         """Forget the session that has been idle for longest; return whether there was one."""
         for key, session in self._sessions.items():
             if session.is_gone:
-                del self._sessions[key]
+                self.drop(*key)
                 return True
         return False
 
@@ -179,12 +199,10 @@ class ProducerSessions:
         long_ago = time.monotonic() - FORGET_AFTER_SECONDS
         for key, session in list(self._sessions.items()):
             if session.is_gone and session.idle_since < long_ago:
-                del self._sessions[key]
+                self.drop(*key)
         # The oldest first, until little enough is remembered.
-        excess = sum(session.failures for session in self._sessions.values()) - MOST_FAILURES_OF_ALL
         for session in self._sessions.values():
-            if excess <= 0:
+            if not self.remembered.is_too_much:
                 break
             if session.is_gone:
-                excess -= session.failures
                 session.forget_outcomes()

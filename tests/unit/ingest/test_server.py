@@ -570,8 +570,8 @@ async def test_more_sessions_than_allowed_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("batch", "reason"),
     [
-        (Batch(json=[b"\n" * 70_000]), "the batch has more than 65536 messages"),
-        (Batch(envelopes=[b""] * 65_537), "the batch has more than 65536 messages"),
+        (Batch(json=[b"\n" * 70_000]), "the batch has more than 1024 messages"),
+        (Batch(envelopes=[b""] * 1025), "the batch has more than 1024 messages"),
         (Batch(envelopes=[b"x"], first_position=2**64 - 1), "positions end at"),
         (Batch(json=[b"{}"], first_position=2**62), "positions end at"),
     ],

@@ -104,7 +104,7 @@ def test_failures_of_producers_that_are_gone_are_forgotten_when_they_are_too_man
     monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_FAILURES_OF_ALL", 25)
     sessions = ProducerSessions(10)
     for name in ("a", "b", "c"):
-        session = ProducerSession(0)
+        session = ProducerSession(0, sessions.remembered)
         sessions.add(name, "s", session)
         session.accepted = 1
         finish(session, 1, failures=10)

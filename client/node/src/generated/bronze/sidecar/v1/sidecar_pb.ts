@@ -158,7 +158,7 @@ export const StreamContextSchema: GenMessage<StreamContext> = /*@__PURE__*/
 
 /**
  * Events that travel and are acknowledged together. It carries encoded envelopes or
- * JSON, not both.
+ * JSON, not both, and at most 1,024 messages.
  *
  * @generated from message bronze.sidecar.v1.Batch
  */
