@@ -20,7 +20,7 @@ LONG = 20.0
 @in_loop
 async def test_a_block_is_passed_on_as_it_is(node_client: NodeClient) -> None:
     with ScriptedSidecar(obliging) as sidecar:
-        async with node_client.connect(sidecar.address, batch_events=4) as publisher:
+        async with node_client.connect(sidecar.address, batch_events=4, batch_delay=60.0) as publisher:
             assert await publisher.publish_lines('{"a": 1}\n{"b":"ü"}\n{}', 3)
             assert await publisher.publish_lines(b'{"d":4}', 1)
             await publisher.publish({"e": 5})
