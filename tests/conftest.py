@@ -16,6 +16,11 @@ import clients
 import kafka_servers
 import pytest
 import servers
+from hypothesis import settings
+
+# A busy machine must not fail an example for its time.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 Native = TypeVar("Native", bound=servers.NativeServer | servers.RedisCluster)
 Broker = TypeVar("Broker", bound=kafka_servers.KafkaServer | kafka_servers.KafkaCluster)
