@@ -113,7 +113,11 @@ class Mapper:
         self._frames: dict[tuple[object, ...], _Frame] = {}
 
     def close(self) -> None:
-        """Give back what is remembered."""
+        """Give back what is remembered, and remember no more: a batch may still be on its way in."""
+        self._forget()
+        self._cache = FrameCache(0)
+
+    def _forget(self) -> None:
         self._frames.clear()
         self._cache.bytes -= self._cached_bytes
         self._cached_bytes = 0
@@ -177,7 +181,7 @@ class Mapper:
         size = _FRAME_BYTES + 2 * (len(frame.before_times) + len(frame.after_times))
         if not self._cache.has_room(size):
             # Whoever has most of it gives it back soonest.
-            self.close()
+            self._forget()
         if self._cache.has_room(size):
             self._frames[key] = frame
             self._cached_bytes += size

@@ -180,6 +180,8 @@ def test_what_all_mappers_remember_is_bounded_in_bytes():
     first.close()
     second.close()
     assert cache.bytes == 0
+    assert first.events(b'{"type":"trade","exchange":"x"}', 0, b"")
+    assert cache.bytes == 0
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 7, 100])
