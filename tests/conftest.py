@@ -22,7 +22,7 @@ from hypothesis import settings
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
-Native = TypeVar("Native", bound=servers.NativeServer | servers.RedisCluster)
+Native = TypeVar("Native", bound=servers.NativeServer | servers.RedisCluster | servers.NatsCluster)
 Broker = TypeVar("Broker", bound=kafka_servers.KafkaServer | kafka_servers.KafkaCluster)
 
 
@@ -142,6 +142,12 @@ def start_redis_cluster(tmp_path: Path) -> Iterator[Callable[..., servers.RedisC
 def start_nats(tmp_path: Path) -> Iterator[Callable[..., servers.NatsServer]]:
     """Return a function that starts a NATS server of the test's own, with more arguments if given."""
     yield from _starter(servers.NatsServer, tmp_path)
+
+
+@pytest.fixture
+def start_nats_cluster(tmp_path: Path) -> Iterator[Callable[..., servers.NatsCluster]]:
+    """Return a function that starts three NATS servers that work together."""
+    yield from _starter(servers.NatsCluster, tmp_path)
 
 
 def _starter(kind: type[Native], tmp_path: Path) -> Iterator[Callable[..., Native]]:

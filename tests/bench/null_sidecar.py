@@ -46,6 +46,7 @@ class NullSink:
 
     limits = Limits(records=100_000, bytes=16 << 20)
     forgets_ids_after: float | None = None
+    order = "strict"
 
     async def ping(self) -> None:
         """Answer."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from bronze_sidecar.configuration.config import Config
-from bronze_sidecar.delivery.lane import Backoff, Lane
+from bronze_sidecar.delivery.backoff import Backoff
+from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed, Limits

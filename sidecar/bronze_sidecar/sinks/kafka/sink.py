@@ -19,7 +19,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.rules import Record
-from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 from bronze_sidecar.sinks.kafka import connection as kafka_connection
 from bronze_sidecar.sinks.kafka.answers import (
     NO_LEADER,
@@ -94,6 +94,7 @@ class KafkaSink:
 
     limits = LIMITS
     forgets_ids_after: float | None = None
+    order = STRICT_ORDER
 
     def __init__(
         self, connection: KafkaConnection, topics: Topics, packer: Packer, acks: int, producer: Producer

@@ -13,7 +13,7 @@ from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
 from bronze_sidecar.sinks.aws.service import AwsService, Question, open_service, plain_destinations
-from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -65,6 +65,11 @@ class KinesisSink:
 
     def __init__(self, service: AwsService, options: Kinesis, question: Question) -> None:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
+        self.order = (
+            STRICT_ORDER
+            if options.strict_order
+            else "a refused record may be stored after later ones of its key"
+        )
         self._service = service
         self._question = question
         self._max_record_bytes = options.max_record_bytes

@@ -13,7 +13,7 @@ from redis.exceptions import NoPermissionError, NoScriptError
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent
 from bronze_sidecar.routing.rules import Address, Record
-from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 from bronze_sidecar.sinks.redis.connection import connect, may_run, value_limit
 from bronze_sidecar.sinks.redis.link import (
     VALUE_TOO_LARGE,
@@ -210,6 +210,7 @@ class RedisSink:
 
     limits = LIMITS
     forgets_ids_after: float | None = None
+    order = STRICT_ORDER
 
     def __init__(self, link: Link, encoder: Encoder, *, scripted: bool) -> None:
         self._link = link

@@ -13,7 +13,7 @@ from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
 from bronze_sidecar.sinks.aws.service import AwsService, Question, open_service, plain_destinations
-from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 from bronze_sidecar.sinks.sqs.options import FIFO
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ class MessageParts:
         self.attributes, self.size = attributes(address.headers)
 
 
+def _order(*, fifo: bool, is_strict: bool) -> str:
+    if not fifo:
+        return "none: a standard queue has no order"
+    return STRICT_ORDER if is_strict else "a refused message may be stored after later ones of its group"
+
+
 class EncodedMessage(NamedTuple):
     """A message without the id that its call puts first."""
 
@@ -78,6 +84,7 @@ class SqsSink:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
         fifo = any(queue.text.endswith(FIFO) for queue in options.destinations)
         self.forgets_ids_after = DEDUPLICATION_SECONDS if fifo else None
+        self.order = _order(fifo=fifo, is_strict=options.strict_order)
         self._service = service
         self._question = question
         self._event_headers = route.event_headers if route.has_event_headers else None
