@@ -133,19 +133,34 @@ class Sidecar:
         self.service.drain()
         for lane in self.lanes:
             lane.hurry()
-        stopped = asyncio.create_task(server.stop(self.config.grace_seconds))
+        delivered = asyncio.create_task(self._deliver_the_rest(server))
         now = asyncio.create_task(self._stop_now.wait())
-        await asyncio.wait({stopped, now}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({delivered, now}, return_when=asyncio.FIRST_COMPLETED)
         now.cancel()
         undelivered = {lane.name: lane.events for lane in self.lanes if lane.events}
         if undelivered:
-            self._log.error("stopped with events that their producers still have", undelivered=undelivered)
+            self._log.error(
+                "stopped with events that were not delivered; they are not acknowledged, and only a producer"
+                " that still runs will send them again",
+                undelivered=undelivered,
+            )
         else:
             self._log.info("drained")
         if self._stop_now.is_set():
-            stopped.cancel()
+            delivered.cancel()
             return EXIT_FORCED
         return EXIT_UNDELIVERED if undelivered else 0
+
+    async def _deliver_the_rest(self, server: grpc.aio.Server) -> None:
+        """Return when producers have heard of everything and nothing is left, or there is no more time."""
+        grace = self.config.grace_seconds
+        streams_ended = asyncio.create_task(server.stop(grace))
+        # Producers may be gone; what was taken from them is delivered all the same.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                for lane in self.lanes:
+                    await lane.wait_until_empty()
+        await streams_ended
 
     def status(self) -> dict[str, object]:
         """Describe the process for the admin port."""
@@ -161,6 +176,7 @@ class Sidecar:
             "backends": {
                 lane.name: {
                     "state": lane.state,
+                    "order": lane.order,
                     "waiting_events": lane.events,
                     "waiting_bytes": lane.bytes,
                     "most_events": self.config.max_queue_events,

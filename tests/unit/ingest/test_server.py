@@ -635,8 +635,7 @@ async def test_a_producer_that_never_reads_is_held_up(
     async with serving(tmp_path, Scripted(Script())) as running:
         stream = running.stream()
         await stream.open("p")
-        session = running.service._sessions.resume("p", "s")
-        assert session is not None
+        session = running.service._sessions._sessions["p", "s"]
         monkeypatch.setattr(session, "tell", lambda _: None)  # as if nothing could be written
         for number in range(1, 21):
             await stream.batch(number, number - 1, envelope())
@@ -644,3 +643,53 @@ async def test_a_producer_that_never_reads_is_held_up(
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
         assert 6 <= session.accepted < 20
+
+
+@pytest.mark.parametrize("end", ["cancel", "done_writing"])
+async def test_every_outcome_is_told_after_a_connection_was_lost_unread(tmp_path: Path, end: str) -> None:
+    """3,000 batches are refused; whoever comes back without having read that hears of each of them."""
+    count = 3000
+    async with serving(tmp_path, Scripted(Script())) as running:
+        first = running.stream()
+        await first.open("p")
+        for number in range(1, count + 1):
+            await first.batch(number, number - 1, b"no envelope")
+        session = running.service._sessions._sessions["p", "s"]
+        while session.acknowledged < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        if end == "cancel":
+            first.call.cancel()
+        else:
+            await first.call.done_writing()
+        second = running.stream()
+        opened = (await second.open("p", known=0)).opened
+        told = [each.position for each in opened.outcome.failures]
+        # What is not acknowledged is sent again.
+        for number in range(opened.acknowledged_sequence + 1, count + 1):
+            await second.batch(number, number - 1, b"no envelope")
+        if opened.acknowledged_sequence < count:
+            told += [each.position for each in (await second.acknowledged(count)).failures]
+    assert told == list(range(count))
+
+
+@pytest.mark.parametrize("end", ["cancel", "done_writing"])
+async def test_a_run_is_resumed_after_its_call_was_ended(tmp_path: Path, end: str) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        first = running.stream()
+        await first.open("p")
+        await first.batch(1, 0, envelope())
+        await first.acknowledged(1)
+        await first.batch(2, 1, envelope())
+        session = running.service._sessions._sessions["p", "s"]
+        while session.acknowledged < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        if end == "cancel":
+            first.call.cancel()
+        else:
+            await first.call.done_writing()
+        while session.take_over:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        opened = (await running.stream().open("p", known=1)).opened
+        assert (opened.acknowledged_sequence, opened.outcome) == (2, Outcome(published=1))
+        assert script.stored == ["s:0", "s:1"]
