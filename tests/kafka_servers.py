@@ -304,6 +304,15 @@ def create_topic(brokers: str, name: str, partitions: int = 1, *, copies: int = 
         time.sleep(0.02)
 
 
+def delete_topic(brokers: str, name: str) -> None:
+    """Delete a topic, and wait until the brokers know of it no more."""
+    client = admin(brokers)
+    for done in client.delete_topics([name]).values():
+        done.result(10)
+    while name in client.list_topics(timeout=10).topics:
+        time.sleep(0.02)
+
+
 @dataclass(frozen=True)
 class Kept:
     """A record as a plain consumer read it."""
