@@ -6,7 +6,8 @@ are looked at one by one, each with its own count of attempts:
 - A record that was refused holds its key back: later records of the key wait behind it, others go on.
 - A write that failed as a whole is repeated as it was. If that fails again and again, one of its records may
   be at fault, so the write is halved until the record is alone.
-- A record that costs the connection whenever it is written alone, while others are stored, is given up.
+- A record that costs the connection whenever it is written alone, while others are stored, is given up. If
+  others may be on another server, only the record behind it counts.
 
 It has no clock of its own and never waits, so that every history can be tried in a test.
 """
@@ -58,6 +59,8 @@ class Backlog:
         self.bytes = 0
         self.queued = 0
         """Records that nobody has tried to write yet."""
+        self.has_one_path = False
+        """Whether one record that is stored shows that any other could be."""
         self._backend = backend
         self._retry_limit = retry_limit
         self._backoff = backoff
@@ -269,8 +272,8 @@ class Backlog:
         return Settled(given_up=1)
 
     def _is_witnessed(self, suspect: Item) -> bool:
-        """Whether others were stored since a record first cost the connection."""
-        return self._fruitful_writes > suspect.fruitful_before
+        """Whether others were stored, by the same path, since a record first cost the connection."""
+        return self.has_one_path and self._fruitful_writes > suspect.fruitful_before
 
     def _settle_probe(self, batch: WriteBatch, *, is_stored: bool, now: float) -> Settled:
         """Take note of a probe: if it was stored, the record before it is at fault and must not follow."""

@@ -150,6 +150,7 @@ class Lane:
                 forgets_ids_after_seconds=sink.forgets_ids_after,
             )
         self.order = sink.order
+        self._backlog.has_one_path = sink.has_one_path
         self._absence = ""
         self.connected.set()
         away = time.monotonic() - self._away_since

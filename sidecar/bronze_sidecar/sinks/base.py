@@ -46,6 +46,8 @@ class Sink(Protocol):
     """How many seconds the back end drops repeated records for; None if it never does."""
     order: str
     """`strict`, or when records of a key may be stored in another order."""
+    has_one_path: bool
+    """Whether all records reach the bus by one server: one that is stored shows that others could be."""
 
     async def ping(self) -> None:
         """Return if the back end answers; raise Disconnected if it does not."""

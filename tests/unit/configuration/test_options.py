@@ -39,7 +39,7 @@ NATS = words("""
     --nats-servers --nats-subject --nats-subject-routing --nats-subject-template --nats-include-payloads
     --nats-static-headers --nats-meta-headers-prefix --nats-user --nats-pass --nats-token --nats-creds-file
     --nats-tls --nats-tls-ca-file --nats-tls-cert-file --nats-tls-key-file --nats-jetstream --nats-stream
-    --nats-max-batch-size --nats-max-batch-delay-ms
+    --nats-batching --nats-max-batch-size --nats-max-batch-delay-ms
 """)
 KINESIS = words("""
     --kinesis-stream --kinesis-region --kinesis-stream-routing --kinesis-partition-key-template
@@ -149,6 +149,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--nats-tls-key-file", "FILE", "FILE", ["--nats-tls", "--nats-tls-cert-file=FILE"]),
     ("--nats-jetstream", "off", False, []),
     ("--nats-stream", "BRONZE", "BRONZE", []),
+    ("--nats-batching", "off", "off", []),
     ("--nats-max-batch-size", "100000", 100_000, []),
     ("--nats-max-batch-delay-ms", "60000", 60_000, []),
     ("--kinesis-stream", "s_1.x-y", "s_1.x-y", []),

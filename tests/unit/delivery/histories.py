@@ -56,6 +56,7 @@ class History:
     """
 
     retry_limit: int = 0
+    has_one_path: bool = True
     now: float = 1000.0
     known: dict[str, Known] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
@@ -63,6 +64,7 @@ class History:
 
     def __post_init__(self) -> None:
         self.backlog = Backlog("scripted", self.retry_limit, Backoff(100, 1000))
+        self.backlog.has_one_path = self.has_one_path
         self.listeners: list[Listener] = []
         self._numbers: Counter[str] = Counter()
 

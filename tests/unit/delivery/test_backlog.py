@@ -64,7 +64,7 @@ TestHistories.settings = settings(max_examples=100, stateful_step_count=30, dead
 def run(seed: int) -> None:
     """Run one random history."""
     chance = random.Random(seed)  # noqa: S311
-    history = History(retry_limit=chance.choice((0, 0, 0, 1, 3)))
+    history = History(chance.choice((0, 0, 0, 1, 3)), has_one_path=chance.random() < 0.5)
     poison = chance.choice(("", "", "a0", "a3", "b2"))
     trouble = chance.random()
     for _ in range(chance.randint(1, 14)):
@@ -96,3 +96,20 @@ def test_random_histories_keep_every_promise(part: int) -> None:
             run(seed)
         except AssertionError as error:
             raise AssertionError(f"history {seed}: {error}") from error
+
+
+def test_a_part_of_a_cluster_that_is_down_costs_no_record() -> None:
+    """Records of one key cost the connection for as long as their server is away; others are stored."""
+    history = History(has_one_path=False)
+    history.put("ab")
+    for _ in range(100):
+        history.put("b")
+        ready_at = history.backlog.ready_at()
+        assert ready_at is not None
+        history.now = max(history.now, ready_at)
+        history.write("s" * MOST, poison="a0")
+        history.check()
+    assert history.known["a0"].fate == ""
+    assert len(history.stored) > 50
+    history.finish()
+    assert history.known["a0"].fate == "stored"

@@ -62,6 +62,7 @@ class KinesisSink:
     """
 
     forgets_ids_after: float | None = None
+    has_one_path = False
 
     def __init__(self, service: AwsService, options: Kinesis, question: Question) -> None:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)

@@ -15,7 +15,7 @@ from bronze_sidecar.routing.rules import Record
 FORBIDDEN = "the user may not publish to the subject: check the permissions of --nats-user"
 
 
-class Window(Protocol):
+class AnswerWindow(Protocol):
     """What one write waits for."""
 
     finished: asyncio.Event
@@ -89,7 +89,7 @@ class ConfirmingTransport(TakingTransport):
         self.inbox = f"_INBOX.{token}"
         self.batch_prefix = token[:12]
         """What the ids of this connection's batches begin with."""
-        self.window: Window | None = None
+        self.window: AnswerWindow | None = None
         # After the inbox: the number of the window and of the message, plain or as the reply of a batch. A
         # confirmation or an error is JSON on one line; a status such as 503 has headers and no payload.
         self._answers = re.compile(

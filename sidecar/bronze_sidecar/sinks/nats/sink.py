@@ -21,10 +21,10 @@ from bronze_sidecar.sinks.nats.batches import APPEND, START, BatchConfirmation, 
 from bronze_sidecar.sinks.nats.commands import command, header_line, payload_size
 from bronze_sidecar.sinks.nats.confirmations import (
     FORBIDDEN,
+    AnswerWindow,
     Confirmations,
     ConfirmingTransport,
     ForbiddenSubjects,
-    Window,
 )
 from bronze_sidecar.sinks.nats.options import Nats
 from bronze_sidecar.sinks.nats.streams import StreamFacts, check_stream
@@ -88,6 +88,7 @@ class NatsSink:
         facts: StreamFacts,
     ) -> None:
         self.forgets_ids_after = facts.duplicate_window
+        self.has_one_path = facts.is_one or not options.jetstream
         self._connection = connection
         self._transport = transport
         self._options = options
@@ -239,7 +240,7 @@ class NatsSink:
 
     # -- sending and waiting
 
-    async def _exchange(self, commands: bytes, window: Window, seconds: float) -> None:
+    async def _exchange(self, commands: bytes, window: AnswerWindow, seconds: float) -> None:
         """Send commands, and give the server some time to answer."""
         self._transport.window = window
         try:

@@ -25,6 +25,8 @@ class StreamFacts(NamedTuple):
     duplicate_window: float | None = None
     """How many seconds it drops repeated ids for; None if more than one stream takes our subjects."""
     allows_batches: bool = False
+    is_one: bool = False
+    """Whether one stream takes all our subjects."""
 
 
 async def check_stream(options: Nats, client: Client) -> StreamFacts:
@@ -62,7 +64,7 @@ async def check_stream(options: Nats, client: Client) -> StreamFacts:
         )
     # A batch belongs to one stream.
     allows_batches = bool(info.config.allow_batched) and not missing and options.batching == "auto"
-    return StreamFacts(info.config.duplicate_window, allows_batches)
+    return StreamFacts(info.config.duplicate_window, allows_batches, is_one=not missing)
 
 
 async def _found(stream: JetStreamContext, subjects: list[str]) -> StreamInfo | None:

@@ -213,6 +213,7 @@ class RedisSink:
     order = STRICT_ORDER
 
     def __init__(self, link: Link, encoder: Encoder, *, scripted: bool) -> None:
+        self.has_one_path = link.one_node
         self._link = link
         self._encoder = encoder
         self._add = self._by_script if scripted else self._one_by_one

@@ -80,6 +80,8 @@ class SqsSink:
     unless strict order is off. A standard queue has no order.
     """
 
+    has_one_path = False
+
     def __init__(self, service: AwsService, options: Sqs, route: Route, question: Question) -> None:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
         fifo = any(queue.text.endswith(FIFO) for queue in options.destinations)
