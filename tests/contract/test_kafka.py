@@ -15,7 +15,6 @@ from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend, Failed
-from bronze_sidecar.sinks.kafka import batches as kafka_batches
 from bronze_sidecar.sinks.kafka import connection as kafka_connection
 from configurations import backend_of
 from confluent_kafka import Producer
@@ -295,7 +294,7 @@ async def test_a_wrong_clock_holds_records_back_until_it_is_right(
     batch = records(backend, [trade("A", 0), trade("A", 1)])
     async with backend.open(Route(backend.rules())) as sink:
         with monkeypatch.context() as wrong:
-            wrong.setattr(kafka_batches.time, "time", lambda: 1_700_000_000.0)
+            wrong.setattr(time, "time", lambda: 1_700_000_000.0)
             failures = await sink.write(batch)
         assert [(place, type(error)) for place, error in failures] == [(0, Transient), (1, Transient)]
         assert "check the clock" in str(failures[0].error)

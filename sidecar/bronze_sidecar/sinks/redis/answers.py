@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 
 
-class Meaning(Enum):
+class Verdict(Enum):
     """What an answer means, which decides what to do next."""
 
     KEY_REFUSED = auto()
@@ -24,34 +24,34 @@ class Meaning(Enum):
 
 
 CODES = {
-    "WRONGTYPE": Meaning.KEY_REFUSED,
-    "NOPERM": Meaning.KEY_REFUSED,
-    "LOADING": Meaning.SERVER_LOST,
-    "MASTERDOWN": Meaning.SERVER_LOST,
-    "NOAUTH": Meaning.SERVER_LOST,
-    "READONLY": Meaning.SERVER_LOST,
-    "ASK": Meaning.NOT_NOW,
-    "BUSY": Meaning.NOT_NOW,  # another client's script runs
-    "CLUSTERDOWN": Meaning.NOT_NOW,
-    "CROSSSLOT": Meaning.NOT_NOW,  # about a call for several keys, which then get one each
-    "MISCONF": Meaning.NOT_NOW,  # the server cannot write to its disk
-    "MOVED": Meaning.NOT_NOW,
-    "NOREPLICAS": Meaning.NOT_NOW,
-    "NOSCRIPT": Meaning.NOT_NOW,
-    "OOM": Meaning.NOT_NOW,
-    "TRYAGAIN": Meaning.NOT_NOW,
+    "WRONGTYPE": Verdict.KEY_REFUSED,
+    "NOPERM": Verdict.KEY_REFUSED,
+    "LOADING": Verdict.SERVER_LOST,
+    "MASTERDOWN": Verdict.SERVER_LOST,
+    "NOAUTH": Verdict.SERVER_LOST,
+    "READONLY": Verdict.SERVER_LOST,
+    "ASK": Verdict.NOT_NOW,
+    "BUSY": Verdict.NOT_NOW,  # another client's script runs
+    "CLUSTERDOWN": Verdict.NOT_NOW,
+    "CROSSSLOT": Verdict.NOT_NOW,  # about a call for several keys, which then get one each
+    "MISCONF": Verdict.NOT_NOW,  # the server cannot write to its disk
+    "MOVED": Verdict.NOT_NOW,
+    "NOREPLICAS": Verdict.NOT_NOW,
+    "NOSCRIPT": Verdict.NOT_NOW,
+    "OOM": Verdict.NOT_NOW,
+    "TRYAGAIN": Verdict.NOT_NOW,
 }
 """Answers by the code with which they begin; an unknown one may pass."""
 
 TEXTS = {
     # So that it is opened again for a user who may not run scripts.
-    "to run the 'eval": Meaning.SERVER_LOST,
+    "to run the 'eval": Verdict.SERVER_LOST,
     # Its last id is the largest that there is, so it can grow no more; older servers say the second.
-    "exhausted the last possible ID": Meaning.KEY_REFUSED,
-    "equal or smaller than the target stream top item": Meaning.KEY_REFUSED,
-    "Elements are too large to be stored": Meaning.ENTRY_REFUSED,
+    "exhausted the last possible ID": Verdict.KEY_REFUSED,
+    "equal or smaller than the target stream top item": Verdict.KEY_REFUSED,
+    "Elements are too large to be stored": Verdict.ENTRY_REFUSED,
     # The server closes the connection after it.
-    "Protocol error": Meaning.SERVER_LOST,
+    "Protocol error": Verdict.SERVER_LOST,
 }
 """Answers by what they contain; these come first, because most of them have no code but `ERR`."""
 
@@ -62,11 +62,11 @@ class KeyRefused(Permanent):
     """The same holds for every other entry of the key."""
 
 
-ERRORS: dict[Meaning, type[DeliveryError]] = {
-    Meaning.KEY_REFUSED: KeyRefused,
-    Meaning.ENTRY_REFUSED: Permanent,
-    Meaning.SERVER_LOST: Disconnected,
-    Meaning.NOT_NOW: Transient,
+ERRORS: dict[Verdict, type[DeliveryError]] = {
+    Verdict.KEY_REFUSED: KeyRefused,
+    Verdict.ENTRY_REFUSED: Permanent,
+    Verdict.SERVER_LOST: Disconnected,
+    Verdict.NOT_NOW: Transient,
 }
 
 
@@ -81,7 +81,7 @@ def classify(error: Exception) -> DeliveryError:
 
 def classify_text(text: str) -> DeliveryError:
     """Return what an error from the server means."""
-    meaning = next((meaning for part, meaning in TEXTS.items() if part in text), None)
-    if meaning is None:
-        meaning = CODES.get(text.partition(" ")[0], Meaning.NOT_NOW)
-    return ERRORS[meaning](text)
+    verdict = next((verdict for part, verdict in TEXTS.items() if part in text), None)
+    if verdict is None:
+        verdict = CODES.get(text.partition(" ")[0], Verdict.NOT_NOW)
+    return ERRORS[verdict](text)
