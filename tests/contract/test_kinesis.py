@@ -255,13 +255,15 @@ async def test_a_stream_whose_key_is_disabled_holds_back_only_its_own_records(
     proxy.judge = lambda call: (
         Refusal("KMSDisabledException") if call.entries and call.body["StreamName"].endswith("-B") else None
     )
-    backend = backend_at(proxy.url, f"{stream}-{{{{symbol}}}}", "--kinesis-strict-order=false")
+    backend = backend_at(proxy.url, f"{stream}-{{{{symbol}}}}")
     create(proxy.onward, f"{stream}-A", f"{stream}-B")
+    events = [trade("BA"[number % 2], number) for number in range(20)]
     async with backend.open(Route(backend.rules())) as sink:
-        failures = await sink.write(records(backend, [trade("B", 0), trade("A", 1), trade("B", 2)]))
-    assert [(place, isinstance(error, Transient)) for place, error in failures] == [(0, True), (2, True)]
-    assert all("KMSDisabledException" in str(error) for _, error in failures)
-    assert by_key(read(proxy.onward, f"{stream}-A")) == {"binance|A|trade": [1]}
+        failures = await sink.write(records(backend, events))
+    assert [place for place, _ in failures] == list(range(0, 20, 2))
+    assert "KMSDisabledException" in str(failures[0].error)
+    assert isinstance(failures[0].error, Transient)
+    assert by_key(read(proxy.onward, f"{stream}-A")) == {"binance|A|trade": list(range(1, 20, 2))}
 
 
 async def test_a_gateway_that_finds_a_call_too_large_gets_smaller_ones(
