@@ -207,6 +207,12 @@ def spare_kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ka
     yield from _kafka(kafka_servers.KafkaCluster, tmp_path_factory)
 
 
+@pytest.fixture(scope="session")
+def narrow_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_servers.KafkaServer]:
+    """Return a broker that hangs up when it is sent more than 200,000 bytes at once."""
+    yield from _kafka(kafka_servers.NarrowKafka, tmp_path_factory)
+
+
 @pytest.fixture
 def own_kafka(spare_kafka: kafka_servers.KafkaServer) -> Iterator[kafka_servers.KafkaServer]:
     """Return a broker to kill, start again and freeze, which has topics of other tests."""

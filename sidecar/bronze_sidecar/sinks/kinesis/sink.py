@@ -9,10 +9,16 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from bronze_sidecar.envelope.wire import heads, map_entry
-from bronze_sidecar.errors import DeliveryError, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Permanent
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
-from bronze_sidecar.sinks.aws.service import AwsService, Question, open_service, plain_destinations
+from bronze_sidecar.sinks.aws.service import (
+    AwsService,
+    Question,
+    open_service,
+    plain_destinations,
+    refused_entry,
+)
 from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 
 if TYPE_CHECKING:
@@ -114,7 +120,7 @@ class KinesisSink:
         if not answer.get("FailedRecordCount"):
             return {}
         return {
-            index: Transient(f"{code}: {entry.get('ErrorMessage', '')}")
+            index: refused_entry(code, entry.get("ErrorMessage", ""))
             for index, entry in enumerate(answer["Records"])
             if (code := entry.get("ErrorCode"))
         }

@@ -9,10 +9,16 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bronze_sidecar.errors import DeliveryError, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Permanent
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
-from bronze_sidecar.sinks.aws.service import AwsService, Question, open_service, plain_destinations
+from bronze_sidecar.sinks.aws.service import (
+    AwsService,
+    Question,
+    open_service,
+    plain_destinations,
+    refused_entry,
+)
 from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 from bronze_sidecar.sinks.sqs.options import FIFO
 
@@ -157,7 +163,5 @@ def attributes(headers: Iterable[tuple[str, str]]) -> tuple[bytes, int]:
 
 def _meaning(entry: Mapping[str, Any]) -> DeliveryError:
     """Return why a message was not stored."""
-    code = str(entry.get("Code", ""))
-    text = f"{code}: {entry.get('Message', '')}"
-    for_good = entry.get("SenderFault") and "Thrott" not in code
-    return Permanent(text) if for_good else Transient(text)
+    code, text = str(entry.get("Code", "")), str(entry.get("Message", ""))
+    return refused_entry(code, text, senders_fault=bool(entry.get("SenderFault")))
