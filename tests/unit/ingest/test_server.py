@@ -26,6 +26,7 @@ from bronze_client.schema import (
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent, Transient
+from bronze_sidecar.ingest.intake import Ticket
 from bronze_sidecar.ingest.server import SidecarService
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed
@@ -644,3 +645,42 @@ async def test_a_producer_that_never_reads_is_held_up(
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
         assert 6 <= session.accepted < 20
+
+
+@pytest.mark.parametrize(
+    "batch", [{"envelopes": [envelope()] * 1000}, {"json": [TRADE] * 1000}], ids=["envelopes", "json"]
+)
+async def test_events_that_their_context_makes_large_are_taken_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: dict[str, list[bytes]]
+) -> None:
+    sizes: list[int] = []
+    put = Lane.put
+
+    def noted(lane: Lane, ticket: Ticket, records: Sequence[Record], size: int) -> None:
+        sizes.append(size)
+        put(lane, ticket, records, size)
+
+    monkeypatch.setattr(Lane, "put", noted)
+    # Nearly as large as it may be.
+    context = StreamContext(stream_id="s", meta={f"k{number:02}": "v" * 250 for number in range(64)})
+    async with serving(tmp_path, Scripted(Script())) as running:
+        stream = running.stream()
+        await stream.open(context=context)
+        await stream.send(PublishRequest(batch=Batch(sequence=1, **batch)))
+        assert (await stream.acknowledged(1)).published == 1000
+    assert sum(sizes) > 16_000_000
+    assert max(sizes) < 1_200_000
+
+
+async def test_a_refused_batch_is_refused_again(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        for _ in range(3):
+            stream = running.stream()
+            await stream.open("p")
+            await stream.batch(1, 0, *[b""] * 1025)
+            reason = "the batch has more than 1024 messages"
+            assert await stream.refused() == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+        stream = running.stream()
+        await stream.open("p")
+        await stream.batch(1, 0, envelope())
+        assert (await stream.acknowledged(1)).published == 1
