@@ -1,4 +1,4 @@
-"""Measures the sidecar: throughput and processor time beside bare loops, latency, memory, and blocks of the event loop.
+"""Measures the sidecar: throughput and processor time beside bare loops, latency, memory, blocks.
 
 The sidecar, and each bare loop, has one core to itself; servers and load have the others. Figures are what
 this machine gives at this moment; the ratios to the bare loops in the same run say most.

@@ -648,15 +648,17 @@ async def test_a_producer_that_never_reads_is_held_up(
 
 
 @pytest.mark.parametrize(
-    "batch", [{"envelopes": [envelope()] * 1000}, {"json": [TRADE] * 1000}], ids=["envelopes", "json"]
+    "batch",
+    [Batch(sequence=1, envelopes=[envelope()] * 1000), Batch(sequence=1, json=[TRADE] * 1000)],
+    ids=["envelopes", "json"],
 )
 async def test_events_that_their_context_makes_large_are_taken_in_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: dict[str, list[bytes]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: Batch
 ) -> None:
     sizes: list[int] = []
     put = Lane.put
 
-    def noted(lane: Lane, ticket: Ticket, records: Sequence[Record], size: int) -> None:
+    def noted(lane: Lane, ticket: Ticket, records: list[Record], size: int) -> None:
         sizes.append(size)
         put(lane, ticket, records, size)
 
@@ -666,7 +668,7 @@ async def test_events_that_their_context_makes_large_are_taken_in_slices(
     async with serving(tmp_path, Scripted(Script())) as running:
         stream = running.stream()
         await stream.open(context=context)
-        await stream.send(PublishRequest(batch=Batch(sequence=1, **batch)))
+        await stream.send(PublishRequest(batch=batch))
         assert (await stream.acknowledged(1)).published == 1000
     assert sum(sizes) > 16_000_000
     assert max(sizes) < 1_200_000
