@@ -178,6 +178,11 @@ export class EventBuffer {
     }
   }
 
+  /** Takes a batch back that was handed out; it is the oldest again. */
+  putBack(batch: Batch): void {
+    this.full.unshift(batch);
+  }
+
   /** Makes room: this much of what was handed out is done. */
   release(events: number, size: number): void {
     this.events -= events;

@@ -1,7 +1,7 @@
 /** Numbered batches: in flight, or to be sent again. */
-import type { EventBuffer } from './buffer.js';
+import { Batch, type EventBuffer } from './buffer.js';
 import { Queue } from './queue.js';
-import { encodeBatch } from './wire.js';
+import { decodeItems, encodeBatch } from './wire.js';
 
 /** The sidecar takes no more in one batch. */
 const MOST_EVENTS = 1024;
@@ -18,6 +18,7 @@ export interface Credits {
 interface Numbered {
   readonly sequence: number;
   readonly firstPosition: number;
+  readonly isJson: boolean;
   readonly group: number;
   readonly events: number;
   readonly size: number;
@@ -60,13 +61,38 @@ export class Window {
     return this.buffer.events > 0;
   }
 
-  /** Starts a connection: nothing is in flight on it. */
-  open(acknowledgedSequence: number, credits: Credits): void {
+  /**
+   * Starts a connection: nothing is in flight on it.
+   *
+   * Returns false if the sidecar would never take a batch as it was numbered, because it takes less than the one
+   * before it did. All of them are then cut and numbered again, for another connection.
+   */
+  open(acknowledgedSequence: number, credits: Credits): boolean {
     this.sent = this.sentGroups = this.sentEvents = this.sentBytes = 0;
     this.mostBytes = 0;
     this.acknowledge(acknowledgedSequence);
     if (!this.kept.length) this.nextSequence = Math.max(this.nextSequence, acknowledgedSequence + 1);
     this.grant(credits);
+    const kept: Numbered[] = [];
+    for (let index = 0; index < this.kept.length; index += 1) kept.push(this.kept.at(index) as Numbered);
+    if (kept.every((batch) => this.isTakeable(batch))) return true;
+    // Numbers are not used twice: with the next one the sidecar starts a new run.
+    while (this.kept.length) this.kept.shift();
+    for (const batch of kept.reverse()) this.putBack(batch);
+    return false;
+  }
+
+  /** Whether a batch is within what may be in flight; without credits that remains to be seen. */
+  private isTakeable({ events, size }: Numbered): boolean {
+    const { credits, largestBatch } = this;
+    if (!credits.events || !credits.bytes) return true;
+    return events <= credits.events && size <= Math.min(credits.bytes, largestBatch);
+  }
+
+  private putBack({ request, firstPosition, isJson, group, events, size }: Numbered): void {
+    const batch = new Batch(firstPosition, isJson, group);
+    for (const item of decodeItems(request, isJson, events, size)) batch.push(item);
+    this.buffer.putBack(batch);
   }
 
   /** Sets how much may be in flight, and how large a batch may be. */
@@ -136,6 +162,7 @@ export class Window {
     const numbered: Numbered = {
       sequence,
       firstPosition: batch.firstPosition,
+      isJson: batch.isJson,
       group: batch.group,
       events: batch.count,
       size: batch.size,
@@ -146,8 +173,7 @@ export class Window {
   }
 
   private maySend(batch: Numbered): boolean {
-    // A batch that was sent before cannot be cut, whatever the credits are now. It may be sent on its own; the
-    // sidecar decides.
+    // Credits may shrink while the stream is open. A batch may then be sent on its own; the sidecar decides.
     if (!this.sent) return this.credits.events > 0 && this.credits.bytes > 0;
     if (this.isFull && batch.group !== this.lastGroup) return false;
     return (

@@ -34,6 +34,47 @@ export function encodeBatch(sequence: number, batch: Batch): Buffer {
   return writer.bytes;
 }
 
+/** Returns the events of an encoded request; JSON lines as the one block that they travelled in. */
+export function decodeItems(request: Buffer, isJson: boolean, count: number, size: number): Item[] {
+  if (isJson) return [{ data: request.subarray(request.length - size + 1), isJson, count, size }];
+  const reader = new Reader(request);
+  // The request's length, the sequence number and the first position.
+  for (let head = 0; head < 3; head += 1) reader.tag();
+  const items: Item[] = [];
+  while (!reader.isAtEnd) {
+    const length = reader.tag();
+    items.push({ data: reader.data(length), isJson, count: 1, size: length });
+  }
+  return items;
+}
+
+class Reader {
+  private offset = 0;
+
+  constructor(private readonly bytes: Buffer) {}
+
+  get isAtEnd(): boolean {
+    return this.offset >= this.bytes.length;
+  }
+
+  /** Skips a tag of one byte; returns the number that follows. */
+  tag(): number {
+    let [value, scale, byte] = [0, 1, 0x80];
+    this.offset += 1;
+    for (; byte > 0x7f; scale *= 0x80) {
+      byte = this.bytes[this.offset] ?? 0;
+      this.offset += 1;
+      value += (byte & 0x7f) * scale;
+    }
+    return value;
+  }
+
+  data(length: number): Buffer {
+    this.offset += length;
+    return this.bytes.subarray(this.offset - length, this.offset);
+  }
+}
+
 class Writer {
   readonly bytes: Buffer;
   private offset = 0;

@@ -164,6 +164,11 @@ class Buffer:
                 return self._cut(batch, count) if count else None
             return None
 
+    def put_back(self, batch: PendingBatch) -> None:
+        """Take a batch back that was given away; it is the oldest again."""
+        with self._lock:
+            self._full.appendleft(batch)
+
     def release(self, events: int, size: int) -> None:
         """Make room: this much of what was given away is done."""
         with self._lock:

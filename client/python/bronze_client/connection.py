@@ -41,6 +41,9 @@ OPEN_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 
+MOST_REFUSALS = 10
+"""How often in a row the sidecar may find what is sent too much; then it is so for good."""
+
 CHANNEL_OPTIONS = (
     # A peer that is gone without a word is noticed within half a minute.
     ("grpc.keepalive_time_ms", 20_000),
@@ -65,6 +68,8 @@ FINAL = frozenset(
     }
 )
 """Answers that another attempt would only get again."""
+
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.name
 
 log = logging.getLogger("bronze_client")
 
@@ -99,13 +104,18 @@ class SidecarConnection:
 
     async def run(self) -> str:
         """Keep the stream open until `finish`, or until the sidecar refuses it: then return why."""
-        attempt = 0
+        attempt = refusals = 0
         while not self._is_finishing:
             began, opened = time.monotonic(), self.times_opened
             try:
                 await self._hold_stream()
             except Lost as error:
                 self._note_loss(str(error))
+                # What was sent is refused, not the stream: that may pass, but not for ever.
+                is_refusal = self.times_opened > opened and str(error).startswith(EXHAUSTED)
+                refusals = refusals + 1 if is_refusal and self._progressed_at <= began else 0
+                if refusals >= MOST_REFUSALS:
+                    return str(error)
             except StreamRefused as error:
                 return str(error)
             # A sidecar that opens the stream only to end it is not asked ever faster.
@@ -156,12 +166,14 @@ class SidecarConnection:
         if response is None or response.WhichOneof("kind") != "opened":
             raise Lost("The sidecar did not open the stream.")
         opened = response.opened
-        self._window.open(opened.acknowledged_sequence, opened.credits)
+        can_go_on = self._window.open(opened.acknowledged_sequence, opened.credits)
+        self._tell(opened.outcome)
+        if not can_go_on:
+            raise Lost("The sidecar takes smaller batches than before.")
         self.is_open = True
         self.times_opened += 1
         self.trouble = ""
         log.info("The stream to %s is open.", self._options.address)
-        self._tell(opened.outcome)
 
     async def _send(self, call: Call) -> None:
         while True:

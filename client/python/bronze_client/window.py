@@ -53,14 +53,31 @@ class Window:
         """Of the first event that is not acknowledged; of the next one if there is none."""
         return self._kept[0].first_position if self._kept else self._buffer.oldest_position
 
-    def open(self, acknowledged_sequence: int, credits_: Credits) -> None:
-        """Begin a connection: nothing is on its way on it."""
+    def open(self, acknowledged_sequence: int, credits_: Credits) -> bool:
+        """Begin a connection: nothing is on its way on it.
+
+        Return False if the sidecar would never take a batch as it was numbered, because it takes less than
+        the one before it did. Then all go back to be cut and numbered anew, for another connection.
+        """
         self._sent = self._sent_groups = self._sent_events = self._sent_bytes = 0
         self._most_bytes = 0
         self.acknowledge(acknowledged_sequence)
         if not self._kept:
             self._next_sequence = max(self._next_sequence, acknowledged_sequence + 1)
         self.grant(credits_)
+        if all(self._is_takeable(batch) for batch in self._kept):
+            return True
+        # Numbers that were used are not used again: with the next one the sidecar begins a new run.
+        while self._kept:
+            self._buffer.put_back(decode_batch(self._kept.pop()))
+        return False
+
+    def _is_takeable(self, batch: Numbered) -> bool:
+        """Whether a batch is within what may be on its way; without credits that remains to be seen."""
+        most_events, most_bytes = self._credits.events, self._credits.bytes
+        return not (most_events and most_bytes) or (
+            batch.events <= most_events and batch.size <= min(most_bytes, self._largest_batch)
+        )
 
     def grant(self, credits_: Credits) -> None:
         """Set how much may be on its way, and how large a batch may be."""
@@ -131,8 +148,8 @@ class Window:
 
     def _may_send(self, batch: Numbered) -> bool:
         if not self._sent:
-            # A batch that was sent before cannot be cut, whatever the credits are now: alone it may go,
-            # and the sidecar has the last word.
+            # Credits may shrink while the stream is open: alone a batch may go, and the sidecar has the
+            # last word.
             return self._credits.events > 0 and self._credits.bytes > 0
         if self._is_full and batch.group != self._last_group:
             return False
@@ -153,3 +170,10 @@ def encode_batch(sequence: int, batch: PendingBatch) -> bytes:
     else:
         message.envelopes.extend(batch.events)
     return request.SerializeToString()
+
+
+def decode_batch(batch: Numbered) -> PendingBatch:
+    """Return what a request carries, as it was before it was numbered."""
+    message = PublishRequest.FromString(batch.request).batch
+    events = message.json[0].split(b"\n") if message.json else list(message.envelopes)
+    return PendingBatch(batch.first_position, bool(message.json), batch.group, events, batch.size)

@@ -171,6 +171,7 @@ class Intake:
         # Every event carries the context.
         shared = sum(len(key) + len(value) for key, value in context.meta.items()) + USUAL_EVENT_BYTES
         self._slice_events = max(1, min(admission.slice_events, admission.slice_bytes // shared))
+        self._small_batch = min(SMALL_BATCH_EVENTS, self._slice_events)
         self._mapper = Mapper(context, admission.frames, self._slice_events, admission.slice_bytes)
         self._lanes = admission.lanes
         self._max_event_bytes = max_event_bytes
@@ -204,7 +205,7 @@ class Intake:
             slices = self._from_json(contents, ingest_field, ticket)
         for groups in slices:
             await self._admit(groups, ticket)
-            if ticket.events > SMALL_BATCH_EVENTS or ticket.messages > SMALL_BATCH_EVENTS:
+            if ticket.events > self._small_batch or ticket.messages > self._small_batch:
                 await asyncio.sleep(0)
         if ticket.failures:
             ticket.failures.sort(key=lambda failure: failure.position)
@@ -301,7 +302,7 @@ class Intake:
             # One of them is not an envelope: look at each alone, to refuse only that one.
             typed = []
         messages = contents.messages
-        step = self._admission.slice_events
+        step = self._slice_events
         if len(messages) <= step and typed:
             yield list(zip(self._events(messages, typed, contents.first_position, ingest_field, ticket)))
             return

@@ -93,7 +93,10 @@ class SidecarService:
             try:
                 return await behaviour(request, context)
             except CallRefused as refusal:
-                await context.abort(refusal.code, str(refusal))
+                code, details = refusal.code, str(refusal)
+                # Its frames hold what was made of the request; in a circle with them it would stay for long.
+                refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
+            return await context.abort(code, details)
 
         return answer
 

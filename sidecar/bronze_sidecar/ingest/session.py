@@ -69,7 +69,13 @@ class ProducerSession:
         while self._taking is not None and not self._taking.done():
             await asyncio.wait({self._taking})
         self._taking = asyncio.create_task(take())
+        # Not kept once it is done: what it raised holds all that was made of the request.
+        self._taking.add_done_callback(self._taken)
         await asyncio.shield(self._taking)
+
+    def _taken(self, task: asyncio.Task[None]) -> None:
+        if self._taking is task:
+            self._taking = None
 
     async def take(self, intake: Intake, contents: Contents, request: bytes) -> None:
         """Take a new batch in."""

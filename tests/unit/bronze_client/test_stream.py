@@ -12,6 +12,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -548,8 +549,61 @@ async def test_credits_can_be_taken_away_and_given_again(client: ClientUnderTest
             await publisher.flush(LONG)
 
 
+@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"events": 1}, [(3, 0, [0]), (4, 1, [1]), (5, 2, [2]), (6, 3, [3])]),
+        ({"batch_bytes": 9}, [(3, 0, [0, 1]), (4, 2, [2]), (5, 3, [3])]),
+        ({"size": 7}, [(3, 0, [0]), (4, 1, [1]), (5, 2, [2]), (6, 3, [3])]),
+    ],
+    ids=["events", "batch", "bytes"],
+)
+def test_what_was_numbered_is_cut_anew_for_a_sidecar_that_takes_less(
+    client: ClientUnderTest, limits: dict[str, Any], expected: list[tuple[int, int, list[int]]], is_json: bool
+) -> None:
+    def lost(requests: Requests) -> Responses:
+        next(requests)
+        yield opened()
+        next(requests)
+        next(requests)
+        raise Abort(grpc.StatusCode.UNAVAILABLE)
+
+    def stingy(requests: Requests) -> Responses:
+        opening = next(requests).open
+        yield opened(opening.acknowledged_sequence, **limits)
+        for request in requests:
+            yield acknowledged(request.batch.sequence, Outcome(published=count(request.batch)))
+
+    events = [b"aaaa", b"bbbb", b"cccc", b"dddd"]
+    if is_json:
+        # With its newline each is as long as an envelope.
+        events = [b"[1]", b"[2]", b"[3]", b"[4]"]
+
+    @in_loop
+    async def run() -> None:
+        with ScriptedSidecar(lost, stingy) as sidecar:
+            async with client.connect(sidecar.address, batch_events=3) as publisher:
+                await publisher.publish_all([each.decode() if is_json else each for each in events])
+                await publisher.flush(LONG)
+                assert await publisher.stats() == Stats(accepted=4, acknowledged=4, published=4, reconnects=1)
+            batches = [request.batch for request in sidecar.requests(2)[1:]]
+        assert [
+            (
+                batch.sequence,
+                batch.first_position,
+                [*batch.envelopes, *(line for block in batch.json for line in block.split(b"\n"))],
+            )
+            for batch in batches
+        ] == [
+            (number, position, [events[place] for place in places]) for number, position, places in expected
+        ]
+
+    run()
+
+
 @in_loop
-async def test_a_numbered_batch_goes_alone_when_the_credits_have_shrunk(client: ClientUnderTest) -> None:
+async def test_an_event_that_a_sidecar_took_and_another_does_not_is_dropped(client: ClientUnderTest) -> None:
     def lost(requests: Requests) -> Responses:
         next(requests)
         yield opened()
@@ -557,16 +611,43 @@ async def test_a_numbered_batch_goes_alone_when_the_credits_have_shrunk(client: 
         raise Abort(grpc.StatusCode.UNAVAILABLE)
 
     def stingy(requests: Requests) -> Responses:
-        next(requests)
-        yield opened(events=1)
+        opening = next(requests).open
+        yield opened(opening.acknowledged_sequence, batch_bytes=4)
         for request in requests:
-            yield acknowledged(request.batch.sequence)
+            yield acknowledged(request.batch.sequence, Outcome(published=count(request.batch)))
 
     with ScriptedSidecar(lost, stingy) as sidecar:
         async with client.connect(sidecar.address) as publisher:
-            await publisher.publish_all([b"a", b"b"])
-            await publisher.flush(LONG)
-        assert sidecar.received[0][1] == sidecar.received[1][1]
+            await publisher.publish_all([b"aaaa", b"bbbbb", b"cc"])
+            with pytest.raises(
+                PublishError, match=r"1 dropped\. The event is larger than the sidecar accepts"
+            ):
+                await publisher.flush(LONG)
+            assert await publisher.stats() == Stats(
+                accepted=3, acknowledged=2, published=2, dropped=1, reconnects=1
+            )
+        assert [batch.first_position for batch in sidecar.batches()] == [0, 0, 2]
+
+
+@in_loop
+async def test_a_batch_that_is_too_much_again_and_again_ends_the_stream(client: ClientUnderTest) -> None:
+    """As gRPC itself refuses a message, for a sidecar that does not say how large a batch may be."""
+
+    def refuse(requests: Requests) -> Responses:
+        next(requests)
+        yield opened()
+        next(requests)
+        raise Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max")
+
+    reason = "RESOURCE_EXHAUSTED: Received message larger than max"
+    with ScriptedSidecar(refuse) as sidecar:
+        with pytest.raises(PublishError, match=f"1 not acknowledged, 1 dropped. {reason}"):
+            async with client.connect(sidecar.address) as publisher:
+                await publisher.publish(b"a")
+                with pytest.raises(PublishError, match=f"1 not acknowledged. {reason}"):
+                    await publisher.flush()
+                assert await publisher.publish(b"b") is False
+        assert len(sidecar.received) == 10
 
 
 @in_loop

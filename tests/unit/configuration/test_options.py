@@ -32,7 +32,8 @@ KAFKA = words("""
     --kafka-ssl --kafka-ssl-ca-file --kafka-ssl-cert-file --kafka-ssl-key-file
     --kafka-sasl-mechanism --kafka-sasl-username --kafka-sasl-password
     --kafka-compression --kafka-acks --kafka-idempotent
-    --kafka-schema-registry-url --kafka-schema-registry-auth-username --kafka-schema-registry-auth-password
+    --kafka-schema-registry-url --kafka-schema-registry-ca-file
+    --kafka-schema-registry-auth-username --kafka-schema-registry-auth-password
     --kafka-max-batch-size --kafka-max-batch-delay-ms
 """)
 NATS = words("""
@@ -118,6 +119,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--kafka-acks", "-1", "-1", []),
     ("--kafka-idempotent", "false", False, []),
     ("--kafka-schema-registry-url", "https://r:8081", "https://r:8081", []),
+    ("--kafka-schema-registry-ca-file", "FILE", "FILE", ["--kafka-schema-registry-url=https://r"]),
     (
         "--kafka-schema-registry-auth-username",
         "u",

@@ -26,6 +26,7 @@ from bronze_client.schema import (
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent, Transient
+from bronze_sidecar.ingest.intake import Ticket
 from bronze_sidecar.ingest.server import SidecarService
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed
@@ -693,3 +694,44 @@ async def test_a_run_is_resumed_after_its_call_was_ended(tmp_path: Path, end: st
         opened = (await running.stream().open("p", known=1)).opened
         assert (opened.acknowledged_sequence, opened.outcome) == (2, Outcome(published=1))
         assert script.stored == ["s:0", "s:1"]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [Batch(sequence=1, envelopes=[envelope()] * 1000), Batch(sequence=1, json=[TRADE] * 1000)],
+    ids=["envelopes", "json"],
+)
+async def test_events_that_their_context_makes_large_are_taken_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: Batch
+) -> None:
+    sizes: list[int] = []
+    put = Lane.put
+
+    def noted(lane: Lane, ticket: Ticket, records: list[Record], size: int) -> None:
+        sizes.append(size)
+        put(lane, ticket, records, size)
+
+    monkeypatch.setattr(Lane, "put", noted)
+    # Nearly as large as it may be.
+    context = StreamContext(stream_id="s", meta={f"k{number:02}": "v" * 250 for number in range(64)})
+    async with serving(tmp_path, Scripted(Script())) as running:
+        stream = running.stream()
+        await stream.open(context=context)
+        await stream.send(PublishRequest(batch=batch))
+        assert (await stream.acknowledged(1)).published == 1000
+    assert sum(sizes) > 16_000_000
+    assert max(sizes) < 1_200_000
+
+
+async def test_a_refused_batch_is_refused_again(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        for _ in range(3):
+            stream = running.stream()
+            await stream.open("p")
+            await stream.batch(1, 0, *[b""] * 1025)
+            reason = "the batch has more than 1024 messages"
+            assert await stream.refused() == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+        stream = running.stream()
+        await stream.open("p")
+        await stream.batch(1, 0, envelope())
+        assert (await stream.acknowledged(1)).published == 1

@@ -63,6 +63,7 @@ async def open_kafka(options: Kafka, route: Route) -> AsyncIterator[KafkaSink]:
             options.schema_registry_url,
             options.schema_registry_auth_username,
             options.schema_registry_auth_password,
+            options.schema_registry_ca_file,
         )
         await registry.check()
     acks = REQUIRED_ACKS[ACKS.get(options.acks, options.acks)]
