@@ -140,7 +140,7 @@ def rejected(position: int, reason: str = "bad") -> Failure:
 
 
 def count(batch: Batch) -> int:
-    return len(batch.envelopes) + sum(block.count(b"\n") + 1 for block in batch.json)
+    return len(batch.envelopes) + len(batch.mixed) + sum(block.count(b"\n") + 1 for block in batch.json)
 
 
 def obliging(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:

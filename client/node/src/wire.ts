@@ -8,8 +8,10 @@ const BATCH_SEQUENCE = 0x08;
 const BATCH_FIRST_POSITION = 0x10;
 const BATCH_ENVELOPES = 0x1a;
 const BATCH_JSON = 0x22;
+const BATCH_MIXED = 0x2a;
 
 const NEWLINE = 10;
+const BLANK = 32;
 
 /** Encodes a PublishRequest that contains the batch. */
 export function encodeBatch(sequence: number, batch: Batch): Buffer {
@@ -26,8 +28,11 @@ export function encodeBatch(sequence: number, batch: Batch): Buffer {
       writer.data(item.data);
     });
   } else {
+    const isMixed = batch.isJson === undefined;
     for (const item of batch.items) {
-      writer.tag(BATCH_ENVELOPES, item.size);
+      writer.tag(isMixed ? BATCH_MIXED : BATCH_ENVELOPES, item.size);
+      // Marks JSON among envelopes; in the item's size it is the newline.
+      if (item.isJson) writer.byte(BLANK);
       writer.data(item.data);
     }
   }
