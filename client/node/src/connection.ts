@@ -106,7 +106,11 @@ export class Connection {
       const channel = protocol.shareChannel(this.settings.address, certificates);
       this.channel?.release();
       this.channel = channel;
-      const stream = new protocol.Stream(channel, (response) => this.take(response));
+      const stream = new protocol.Stream(
+        channel,
+        (response) => this.take(response),
+        () => this.work(),
+      );
       this.stream = stream;
       const timer = setTimeout(() => {
         if (this.isOpen) return;
@@ -157,8 +161,13 @@ export class Connection {
   }
 
   private send(): void {
-    if (!this.isOpen || !this.stream) return;
-    for (let request = this.window.next(); request; request = this.window.next()) this.stream.send(request);
+    const { stream } = this;
+    // What waits here, rather than in the stream, becomes larger batches.
+    while (this.isOpen && stream?.hasRoom) {
+      const request = this.window.next();
+      if (!request) return;
+      stream.send(request);
+    }
   }
 
   private noteLoss(reason: string): void {

@@ -8,8 +8,10 @@ const BATCH_SEQUENCE = 0x08;
 const BATCH_FIRST_POSITION = 0x10;
 const BATCH_ENVELOPES = 0x1a;
 const BATCH_JSON = 0x22;
+const BATCH_MIXED = 0x2a;
 
 const NEWLINE = 10;
+const BLANK = 32;
 
 /** Encodes a PublishRequest that contains the batch. */
 export function encodeBatch(sequence: number, batch: Batch): Buffer {
@@ -26,8 +28,11 @@ export function encodeBatch(sequence: number, batch: Batch): Buffer {
       writer.data(item.data);
     });
   } else {
+    const isMixed = batch.isJson === undefined;
     for (const item of batch.items) {
-      writer.tag(BATCH_ENVELOPES, item.size);
+      writer.tag(isMixed ? BATCH_MIXED : BATCH_ENVELOPES, item.size);
+      // Marks JSON among envelopes; in the item's size it is the newline.
+      if (item.isJson) writer.byte(BLANK);
       writer.data(item.data);
     }
   }
@@ -35,7 +40,7 @@ export function encodeBatch(sequence: number, batch: Batch): Buffer {
 }
 
 /** Returns the events of an encoded request; JSON lines as the one block that they travelled in. */
-export function decodeItems(request: Buffer, isJson: boolean, count: number, size: number): Item[] {
+export function decodeItems(request: Buffer, isJson: boolean | undefined, count: number, size: number): Item[] {
   if (isJson) return [{ data: request.subarray(request.length - size + 1), isJson, count, size }];
   const reader = new Reader(request);
   // The request's length, the sequence number and the first position.
@@ -43,7 +48,9 @@ export function decodeItems(request: Buffer, isJson: boolean, count: number, siz
   const items: Item[] = [];
   while (!reader.isAtEnd) {
     const length = reader.tag();
-    items.push({ data: reader.data(length), isJson, count: 1, size: length });
+    const data = reader.data(length);
+    const isMarked = isJson === undefined && data[0] === BLANK;
+    items.push({ data: isMarked ? data.subarray(1) : data, isJson: isMarked, count: 1, size: length });
   }
   return items;
 }

@@ -80,45 +80,17 @@ async def test_the_stream_is_opened_with_its_context(client: ClientUnderTest) ->
 
 @in_loop
 async def test_events_arrive_in_batches_under_their_positions(client: ClientUnderTest) -> None:
+    events = [b"a", b"b", {"type": "trade"}, '{\n"x":1}', b"c", "[1]", {}, b"d"]
     with ScriptedSidecar(obliging) as sidecar:
         async with client.connect(sidecar.address, batch_events=2) as publisher:
-            assert all(await publisher.publish_all([b"a", b"b", b"c", {"type": "trade"}, '{\n"x":1}', b"d"]))
-            await publisher.flush(LONG)
-            assert await publisher.stats() == Stats(accepted=6, acknowledged=6, published=6)
-        batches = sidecar.batches()
-    assert [(batch.sequence, batch.first_position) for batch in batches] == [(1, 0), (2, 2), (3, 3), (4, 5)]
-    assert [list(batch.envelopes) for batch in batches] == [[b"a", b"b"], [b"c"], [], [b"d"]]
-    assert [list(batch.json) for batch in batches] == [[], [], [b'{"type":"trade"}\n{ "x":1}'], []]
-
-
-@in_loop
-async def test_alternating_kinds_are_in_flight_as_many_as_events_of_one_kind(client: ClientUnderTest) -> None:
-    """A batch carries one kind, so each event is a batch of its own; a group of them counts as one."""
-    go_on = threading.Event()
-
-    def script(requests: Requests) -> Responses:
-        next(requests)
-        yield opened()
-        for _ in range(16):
-            next(requests)
-        go_on.wait(LONG)
-        yield acknowledged(16, Outcome(published=16))
-        for request in requests:
-            yield acknowledged(request.batch.sequence, Outcome(published=1))
-
-    events = [b"a", "{}"] * 50
-    with ScriptedSidecar(script) as sidecar:
-        async with client.connect(sidecar.address, batch_events=8, max_batches_in_flight=2) as publisher:
             assert all(await publisher.publish_all(events))
-            await until_inside(publisher, lambda inside: inside.sent_events >= 16)
-            # Two groups of eight, and no more.
-            assert (await publisher.inside()).sent_events == 16
-            go_on.set()
             await publisher.flush(LONG)
-            assert (await publisher.stats()).published == 100
+            assert await publisher.stats() == Stats(accepted=8, acknowledged=8, published=8)
         batches = sidecar.batches()
-    assert [batch.first_position for batch in batches] == list(range(100))
-    assert [[*batch.envelopes, *batch.json] for batch in batches] == [[b"a"], [b"{}"]] * 50
+    assert [(batch.sequence, batch.first_position) for batch in batches] == [(1, 0), (2, 2), (3, 4), (4, 6)]
+    assert [list(batch.envelopes) for batch in batches] == [[b"a", b"b"], [], [], []]
+    assert [list(batch.json) for batch in batches] == [[], [b'{"type":"trade"}\n{ "x":1}'], [], []]
+    assert [list(batch.mixed) for batch in batches] == [[], [], [b"c", b" [1]"], [b" {}", b"d"]]
 
 
 @in_loop
@@ -651,28 +623,27 @@ async def test_a_batch_that_is_too_much_again_and_again_ends_the_stream(client: 
 
 
 @in_loop
-async def test_only_so_many_batches_are_in_flight(client: ClientUnderTest) -> None:
+async def test_the_credits_alone_bound_what_is_in_flight(client: ClientUnderTest) -> None:
+    """However many batches that is, and all of them are sent again."""
     go_on = threading.Event()
 
-    def slow(requests: Requests) -> Responses:
+    def lost(requests: Requests) -> Responses:
         next(requests)
-        yield opened()
-        next(requests)
-        next(requests)
-        go_on.wait()
-        yield acknowledged(2)
-        for request in requests:
-            yield acknowledged(request.batch.sequence)
+        yield opened(events=500)
+        for _ in range(500):
+            next(requests)
+        go_on.wait(LONG)
+        raise Abort(grpc.StatusCode.UNAVAILABLE)
 
-    with ScriptedSidecar(slow) as sidecar:
-        async with client.connect(sidecar.address, batch_events=1, max_batches_in_flight=2) as publisher:
-            await publisher.publish_all([b"a"] * 5)
-            await until_inside(publisher, lambda inside: inside.sent)
-            with pytest.raises(PublishError):
-                await publisher.flush(0.1)
-            assert (await publisher.inside()).sent == 2
+    with ScriptedSidecar(lost, obliging) as sidecar:
+        async with client.connect(sidecar.address, batch_events=1) as publisher:
+            await publisher.publish_all([b"a"] * 1000)
+            await until_inside(publisher, lambda inside: inside.sent >= 500)
+            assert (await publisher.inside()).sent == 500
             go_on.set()
             await publisher.flush(LONG)
+            assert (await publisher.stats()).published == 1000
+        assert [batch.first_position for batch in sidecar.batches()] == [*range(500), *range(1000)]
 
 
 @in_loop
@@ -683,7 +654,6 @@ async def test_a_frozen_sidecar_costs_events_but_no_time_and_no_memory(client: C
             sidecar.address,
             batch_events=10,
             buffer_events=50,
-            max_batches_in_flight=2,
             on_drop=on_drop,
         ) as publisher:
             await until_inside(publisher, lambda inside: inside.is_open)
@@ -714,14 +684,25 @@ async def test_without_a_sidecar_publishing_returns_and_closing_tells(
 
 @in_loop
 async def test_the_oldest_are_dropped_but_never_those_on_their_way(client: ClientUnderTest) -> None:
-    with ScriptedSidecar(frozen, obliging) as sidecar:
+    go_on = threading.Event()
+
+    def slow(requests: Requests) -> Responses:
+        next(requests)
+        yield opened(events=1)
+        next(requests)
+        go_on.wait(LONG)
+        yield acknowledged(1)
+        for request in requests:
+            yield acknowledged(request.batch.sequence)
+
+    with ScriptedSidecar(slow) as sidecar:
         async with client.connect(
-            sidecar.address, batch_events=1, buffer_events=3, max_batches_in_flight=1, on_full="drop_oldest"
+            sidecar.address, batch_events=1, buffer_events=3, on_full="drop_oldest"
         ) as publisher:
             await publisher.publish(b"a")
             await until_inside(publisher, lambda inside: inside.sent)
             assert await publisher.publish_all([b"b", b"c", b"d", b"e"]) == [True] * 4
-            sidecar.release.set()
+            go_on.set()
             with pytest.raises(PublishError, match=r"2 dropped\. The buffer is full"):
                 await publisher.flush(LONG)
         received = {batch.first_position: batch.envelopes[0] for batch in sidecar.batches()}

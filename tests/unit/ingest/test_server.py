@@ -180,6 +180,56 @@ async def test_json_blocks_hold_a_message_a_line_and_positions_count_messages(tm
         assert script.stored == ["s:7", "s:8.0", "s:8.1", "s:8.2", "s:9"]
 
 
+async def test_a_mixed_batch_keeps_the_order_of_its_messages(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        mixed = [TRADE, envelope(), b" " + BOOK, envelope(), envelope(), TRADE]
+        assert await running.publish_batch(Batch(first_position=7, mixed=mixed)) == Outcome(published=8)
+        assert script.stored == ["s:7", "s:8", "s:9.0", "s:9.1", "s:9.2", "s:10", "s:11", "s:12"]
+        stream = running.stream()
+        await stream.open()
+        await stream.send(PublishRequest(batch=Batch(sequence=1, mixed=[envelope(), TRADE])))
+        assert await stream.acknowledged(1) == Outcome(published=2)
+        await stream.send(PublishRequest(batch=Batch(sequence=2, first_position=2, mixed=[envelope()])))
+        assert await stream.acknowledged(2) == Outcome(published=1)
+
+
+async def test_envelopes_of_a_mixed_batch_are_published_as_those_of_any_other(tmp_path: Path) -> None:
+    """Also one whose bytes hold line feeds: the tag of its source is one."""
+    taken: list[Record] = []
+
+    def take(batch: Sequence[Record]) -> Sequence[Failed]:
+        taken.extend(batch)
+        return []
+
+    sent = envelope(source="a\nb")
+    async with serving(tmp_path, Scripted(Script(answers=[take]))) as running:
+        await running.publish_batch(Batch(mixed=[TRADE, sent]))
+    assert taken[1].event.envelope.startswith(sent)
+    published = NormalizedEvent.FromString(taken[1].event.envelope)
+    assert (published.source, published.meta["event_id"]) == ("a\nb", "s:1")
+
+
+async def test_bad_messages_of_a_mixed_batch_are_refused_singly(tmp_path: Path) -> None:
+    script = Script()
+    no_payload = NormalizedEvent(exchange="bitmex").SerializeToString()
+    large_text = TRADE.replace(b'"id":"1"', b'"id":"%b"' % (b"x" * 5000))
+    bad = [b"\xff\xff", b" not json", no_payload, large_text, b"", b"{}", envelope(source="X" * 5000), b"[1]"]
+    async with serving(tmp_path, Scripted(script), config=Config(max_event_bytes=4096)) as running:
+        batch = Batch(first_position=10, mixed=[envelope(), *bad, TRADE, envelope()])
+        outcome = await running.publish_batch(batch)
+    assert outcome.published == 3
+    assert script.stored == ["s:10", "s:19", "s:20"]
+    assert [each.position for each in outcome.failures] == [11, 12, 13, 14, 15, 16, 17, 18]
+    reasons = [each.reason for each in outcome.failures]
+    assert reasons[0] == reasons[7] == "the bytes are not a NormalizedEvent"
+    assert "JSON" in reasons[1]
+    assert reasons[2] == reasons[4] == "the envelope has no payload that this version knows"
+    assert "--max-event-bytes allows 4096" in reasons[3]
+    assert "type" in reasons[5]
+    assert "--max-event-bytes allows 4096" in reasons[6]
+
+
 async def test_bad_events_are_refused_singly_and_the_rest_goes_on(tmp_path: Path) -> None:
     script = Script()
     no_payload = NormalizedEvent(exchange="bitmex").SerializeToString()
@@ -404,7 +454,9 @@ async def test_a_stream_that_opens_wrongly_is_told_why(
     [
         (Batch(sequence=2, envelopes=[b"x"]), "batch 1 must come next, not batch 2"),
         (Batch(sequence=1), "empty"),
-        (Batch(sequence=1, envelopes=[b"x"], json=[b"{}"]), "not both"),
+        (Batch(sequence=1, envelopes=[b"x"], json=[b"{}"]), "not several"),
+        (Batch(sequence=1, envelopes=[b"x"], mixed=[b"{}"]), "not several"),
+        (Batch(sequence=1, json=[b"{}"], mixed=[b"{}"]), "not several"),
     ],
 )
 async def test_a_wrong_batch_ends_the_stream_with_the_reason(
@@ -448,22 +500,32 @@ def book(levels: int) -> bytes:
     return f'{{"type":"book_change","exchange":"x","symbol":"S","bids":[{bids}],"asks":[]}}'.encode()
 
 
-async def test_what_messages_become_never_exceeds_the_bound(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("batch", "events"),
+    [
+        (Batch(sequence=1, json=[b"\n".join(book(7) for _ in range(20)), book(333)]), 20 * 7 + 333),
+        (Batch(sequence=1, mixed=[*[book(7), envelope()] * 10, book(333)]), 10 * 8 + 333),
+    ],
+    ids=["json", "mixed"],
+)
+async def test_what_messages_become_never_exceeds_the_bound(
+    tmp_path: Path, batch: Batch, events: int
+) -> None:
     script = Script(gate=asyncio.Event())
     config = Config(max_queue_events=50, retry_backoff_ms=1, retry_backoff_max_ms=2)
     async with serving(tmp_path, Scripted(script, max_batch_size=10), config=config) as running:
         stream = running.stream()
         await stream.open()
-        await stream.batch(1, 0, json=[b"\n".join(book(7) for _ in range(20)), book(333)])
+        await stream.send(PublishRequest(batch=batch))
         lane, most = running.lanes[0], 0
         assert script.gate
-        while len(script.stored) < 20 * 7 + 333:
+        while len(script.stored) < events:
             most = max(most, lane.events)
             if lane.events > 40 or script.gate.is_set():
                 script.gate.set()
             await asyncio.sleep(0)
         assert most <= 50
-        assert (await stream.acknowledged(1)).published == 20 * 7 + 333
+        assert (await stream.acknowledged(1)).published == events
         assert script.stored[-1] == "s:20.332"
 
 
@@ -573,6 +635,7 @@ async def test_more_sessions_than_allowed_are_refused(tmp_path: Path) -> None:
     [
         (Batch(json=[b"\n" * 70_000]), "the batch has more than 1024 messages"),
         (Batch(envelopes=[b""] * 1025), "the batch has more than 1024 messages"),
+        (Batch(mixed=[b"{"] * 1025), "the batch has more than 1024 messages"),
         (Batch(envelopes=[b"x"], first_position=2**64 - 1), "positions end at"),
         (Batch(json=[b"{}"], first_position=2**62), "positions end at"),
     ],
