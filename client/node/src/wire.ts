@@ -40,7 +40,12 @@ export function encodeBatch(sequence: number, batch: Batch): Buffer {
 }
 
 /** Returns the events of an encoded request; JSON lines as the one block that they travelled in. */
-export function decodeItems(request: Buffer, isJson: boolean | undefined, count: number, size: number): Item[] {
+export function decodeItems(
+  request: Buffer,
+  isJson: boolean | undefined,
+  count: number,
+  size: number,
+): Item[] {
   if (isJson) return [{ data: request.subarray(request.length - size + 1), isJson, count, size }];
   const reader = new Reader(request);
   // The request's length, the sequence number and the first position.
