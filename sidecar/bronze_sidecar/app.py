@@ -40,6 +40,7 @@ from bronze_sidecar.telemetry.metrics import Metrics, resident_bytes
 OTHER_CALLS = 32
 FILE_LIMIT = 65_536
 TRIM_SECONDS = 5.0
+SAVE_SECONDS = 10.0
 WORTH_TRIMMING = 16 * MEBIBYTE
 EXIT_FAILED, EXIT_UNDELIVERED, EXIT_FORCED = 1, 3, 130
 
@@ -140,7 +141,10 @@ class Sidecar:
         now = asyncio.create_task(self._stop_now.wait())
         await asyncio.wait({delivered, now}, return_when=asyncio.FIRST_COMPLETED)
         now.cancel()
-        undelivered = {lane.name: lane.events for lane in self.lanes if lane.events}
+        undelivered = {lane.name: count for lane in self.lanes if (count := lane.unsafe_events())}
+        on_disk = {lane.name: lane.spilling.events for lane in self.lanes if lane.spilling}
+        if any(on_disk.values()):
+            self._log.info("events wait on disk for the next start", events=on_disk)
         if undelivered:
             self._log.error(
                 "stopped with events that were not delivered; they are not acknowledged, and only a producer"
@@ -162,7 +166,13 @@ class Sidecar:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 for lane in self.lanes:
-                    await lane.wait_until_empty()
+                    # What can be kept on disk need not wait for a bus that is away.
+                    if not (lane.spilling and lane.state != "ready"):
+                        await lane.wait_until_empty()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SAVE_SECONDS):
+                for lane in self.lanes:
+                    await lane.save()
         await streams_ended
 
     def status(self) -> dict[str, object]:
@@ -186,6 +196,15 @@ class Sidecar:
                     "most_bytes": self.config.max_queue_bytes,
                     "in_flight_events": lane.in_flight(),
                     "oldest_unacknowledged_seconds": round(lane.oldest_age(), 3),
+                    **(
+                        {
+                            "on_disk_events": lane.spilling.events,
+                            "on_disk_bytes": lane.spilling.bytes,
+                            "most_on_disk_bytes": lane.spilling.max_bytes,
+                        }
+                        if lane.spilling
+                        else {}
+                    ),
                 }
                 for lane in self.lanes
             },

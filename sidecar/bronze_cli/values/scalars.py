@@ -192,6 +192,22 @@ class File(Scalar):
         return [fault] if fault else Path(text)
 
 
+class Folder(Scalar):
+    """A folder that exists and can be written to."""
+
+    metavar = "FOLDER"
+
+    def read(self, text: str) -> Path | list[Fault]:
+        try:
+            if not text or "\0" in text or not Path(text).is_dir():
+                return [Fault(f"the folder '{shorten(text)}' does not exist.")]
+            if not os.access(text, os.W_OK | os.X_OK):
+                return [Fault(f"the folder '{shorten(text)}' is not writable by this user.")]
+        except OSError as error:
+            return [Fault(f"the folder cannot be used: {error.strerror}.")]
+        return Path(text)
+
+
 class InputFile(Scalar):
     """A file to read, or standard input."""
 

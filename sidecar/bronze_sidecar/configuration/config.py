@@ -14,6 +14,7 @@ from bronze_cli.problems import ConfigError, Fault, Problem
 from bronze_cli.values import (
     Choice,
     File,
+    Folder,
     Integer,
     ListenAddress,
     ListOf,
@@ -95,6 +96,12 @@ class Config:
         Integer(1, 1_000_000),
         "Maximum producer runs to remember, so that they can resume; from the memory limit if not given.",
         default=428,
+    )
+    spool_dir: Path | None = option(
+        Folder(), "Folder for queues on disk, for back ends with the option when-full=spill."
+    )
+    spool_max_bytes: int = option(
+        Size(MEBIBYTE, 1 << 50), "Maximum bytes waiting on disk for one back end.", default=1 << 30
     )
     retry_limit: int = option(
         Integer(0, 1_000_000),
@@ -182,6 +189,14 @@ def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
         yield "retry_backoff_ms", Fault("is greater than --retry-backoff-max-ms.")
     if config.max_event_bytes > config.max_queue_bytes:
         yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
+    spilling = [backend.name for backend in config.backends if backend.when_full == "spill"]
+    if spilling and config.spool_dir is None:
+        yield (
+            "spool_dir",
+            Fault(f"is needed for --{spilling[0]}-when-full=spill.", "Add a folder that lasts."),
+        )
+    if config.spool_dir and not spilling:
+        yield "spool_dir", Fault("has no effect on its own.", "Add --<back end>-when-full=spill.")
     if (config.tls_cert_file is None) != (config.tls_key_file is None):
         given, absent = ("cert", "key") if config.tls_cert_file else ("key", "cert")
         yield f"tls_{given}_file", Fault("has no effect on its own.", f"Add --tls-{absent}-file.")

@@ -16,10 +16,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from bronze_sidecar.delivery.backoff import Backoff
-from bronze_sidecar.delivery.batch import Chunk, Item, OutcomeListener, WriteBatch, size_of
+from bronze_sidecar.delivery.batch import (
+    Chunk,
+    Item,
+    OutcomeListener,
+    Unsaved,
+    WriteBatch,
+    size_of,
+    unsaved_items,
+    unsaved_of,
+)
 from bronze_sidecar.delivery.held import HeldKey, HeldKeys, Order, take
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent
 from bronze_sidecar.routing.rules import Record
@@ -165,6 +175,19 @@ class Backlog:
             self.queued -= len(records)
             if not chunk.records:
                 self._queue.popleft()
+
+    def unsaved(self, in_flight: WriteBatch | None) -> list[Unsaved]:
+        """Return what is in memory alone, in an order that keeps that of each key."""
+        # A probe waits among the held.
+        found = unsaved_of(in_flight) if in_flight and not in_flight.is_probe else []
+        found += unsaved_items(self._first)
+        for key in self._held:
+            found += unsaved_items(key.waiting)
+        for chunk in self._queue:
+            if not chunk.ticket.is_durable:
+                bind = partial(setattr, chunk, "ticket")
+                found.append(Unsaved(chunk.records, [(chunk.ticket, len(chunk.records))], bind))
+        return found
 
     # -- what became of it
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from bronze_sidecar.routing.rules import Record
+
+TOGETHER = 256
+"""Records that are saved together, if they are looked at one by one."""
 
 
 class OutcomeListener(Protocol):
     """Whoever waits for records of one batch."""
+
+    is_durable: bool
+    """Whether the records are on disk as well."""
 
     def stored(self, count: int) -> None:
         """Take note that so many records are done."""
@@ -94,6 +101,48 @@ class WriteBatch:
     def since(self) -> float:
         """Since when the oldest record has waited."""
         return min(since for _, _, since in self.parts)
+
+
+class Unsaved(NamedTuple):
+    """Records in memory alone, those who wait for them, and how to let somebody else wait instead."""
+
+    records: list[Record]
+    tickets: list[tuple[OutcomeListener, int]]
+    bind: Callable[[OutcomeListener], None]
+
+
+def unsaved_of(batch: WriteBatch) -> list[Unsaved]:
+    """Return what a batch holds in memory alone."""
+    found: list[Unsaved] = []
+    start = 0
+    for index, (ticket, count, _) in enumerate(batch.parts):
+        if not ticket.is_durable:
+            records = batch.records[start : start + count]
+            found.append(Unsaved(records, [(ticket, count)], partial(_bind_part, batch, index, start)))
+        start += count
+    return found
+
+
+def _bind_part(batch: WriteBatch, index: int, start: int, ticket: OutcomeListener) -> None:
+    _, count, since = batch.parts[index]
+    batch.parts[index] = ticket, count, since
+    for place in range(start, start + count):
+        if place in batch.tried:
+            batch.tried[place].ticket = ticket
+
+
+def unsaved_items(items: Iterable[Item]) -> list[Unsaved]:
+    """Return what of these records is in memory alone."""
+    mine = [item for item in items if not item.ticket.is_durable]
+    return [_unsaved(mine[start : start + TOGETHER]) for start in range(0, len(mine), TOGETHER)]
+
+
+def _unsaved(items: list[Item]) -> Unsaved:
+    def bind(ticket: OutcomeListener) -> None:
+        for item in items:
+            item.ticket = ticket
+
+    return Unsaved([item.record for item in items], [(item.ticket, 1) for item in items], bind)
 
 
 def size_of(records: Sequence[Record]) -> int:

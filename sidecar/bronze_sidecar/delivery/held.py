@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -36,6 +36,9 @@ class HeldKeys:
 
     def __contains__(self, order: Order) -> bool:
         return order in self._keys
+
+    def __iter__(self) -> Iterator[HeldKey]:
+        return iter(self._keys.values())
 
     def hold(self, order: Order, items: Iterable[Item], ready_at: float) -> None:
         """Hold a key back: these records go before all others of it, once it is time."""

@@ -16,6 +16,7 @@ from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.backlog import Backlog, Settled
 from bronze_sidecar.delivery.backoff import Backoff
 from bronze_sidecar.delivery.batch import OutcomeListener, WriteBatch
+from bronze_sidecar.delivery.spilling import SpillBounds, Spilling
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
@@ -47,6 +48,7 @@ class Lane:
         self._retry_seconds = (config.retry_limit or math.inf) * config.retry_backoff_max_ms / 1000
         self._backlog = Backlog(self.name, config.retry_limit, self._backoff)
         self._in_flight: WriteBatch | None = None
+        self.spilling = self._spilling_to(config) if backend.when_full == "spill" else None
         self._arrived = asyncio.Event()
         self._less = asyncio.Event()
         """Set when there is more room than before."""
@@ -62,6 +64,18 @@ class Lane:
         self._log = logger().bind(backend=self.name)
         metrics.watch(self)
 
+    def _spilling_to(self, config: Config) -> Spilling:
+        assert config.spool_dir is not None  # noqa: S101 - checked with the configuration
+        return Spilling(
+            config.spool_dir / f"{self.name}.spool",
+            SpillBounds(config.spool_max_bytes, config.max_queue_events, config.max_queue_bytes),
+            self._backlog,
+            self.route,
+            on_change=self._on_spill_change,
+            on_trouble=lambda reason: self._warn("the disk queue cannot be used", Transient(reason)),
+            on_failed=self._failed_after_spilling,
+        )
+
     # -- for the ingest side
 
     @property
@@ -76,7 +90,13 @@ class Lane:
 
     def has_room(self, events: int, size: int) -> bool:
         """Tell whether records fit into the bounds; whatever comes fits into an empty lane."""
+        return self._fits(events, size) or (self.spilling is not None and self.spilling.has_room(size))
+
+    def _fits(self, events: int, size: int) -> bool:
+        """Tell whether records fit into memory, behind everything that is there."""
         waiting = self._backlog
+        if self.spilling and not self.spilling.in_memory:
+            return False
         return not waiting.events or (
             waiting.events + events <= self._max_events and waiting.bytes + size <= self._max_bytes
         )
@@ -89,14 +109,36 @@ class Lane:
 
     async def wait_until_empty(self) -> None:
         """Return when everything is settled."""
-        while self._backlog.events:
+        while self._backlog.events or (self.spilling and self.spilling.events):
             self._less.clear()
             await self._less.wait()
 
+    async def save(self) -> None:
+        """Bring what is not delivered to the disk, where the lane has one."""
+        if self.spilling:
+            self.spilling.save(self._in_flight)
+            await self.spilling.flush()
+
+    def unsafe_events(self) -> int:
+        """Return how many events are neither delivered nor on disk."""
+        unsaved = sum(len(each.records) for each in self._backlog.unsaved(self._in_flight))
+        return unsaved + (self.spilling.events_on_the_way if self.spilling else 0)
+
     def put(self, ticket: OutcomeListener, records: list[Record], size: int) -> None:
         """Take records; the ticket hears of each of them once."""
-        self._backlog.put(ticket, records, size, time.monotonic())
+        if self.spilling is None or self._fits(len(records), size):
+            self._backlog.put(ticket, records, size, time.monotonic())
+            self._arrived.set()
+        else:
+            self.spilling.put(ticket, records, size, self._in_flight)
+
+    def _on_spill_change(self) -> None:
+        """Something came from the disk, or there is more room on it."""
         self._arrived.set()
+        self._less.set()
+
+    def _failed_after_spilling(self, record: Record, reason: str) -> None:
+        self._log.error("given up after it was acknowledged", event_id=record.event.id, reason=reason)
 
     def hurry(self) -> None:
         """Stop waiting for fuller batches: the process is stopping."""
@@ -125,6 +167,19 @@ class Lane:
 
     async def run(self) -> None:
         """Connect and deliver until cancelled; raise Permanent if the back end can never be opened."""
+        if self.spilling is None:
+            await self._connect_and_deliver()
+            return
+        await self.spilling.open()
+        spilling = asyncio.create_task(self.spilling.run())
+        try:
+            await self._connect_and_deliver()
+        finally:
+            spilling.cancel()
+            await asyncio.gather(spilling, return_exceptions=True)
+            await self.spilling.close()
+
+    async def _connect_and_deliver(self) -> None:
         while True:
             try:
                 async with self.backend.open(self.route) as sink:
@@ -227,6 +282,8 @@ class Lane:
         elif settled.trouble:
             self._trouble = str(settled.trouble[0])
         self._less.set()
+        if self.spilling:
+            self.spilling.look()
         return settled
 
     # -- forming batches

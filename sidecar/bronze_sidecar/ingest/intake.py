@@ -95,6 +95,8 @@ class Ticket:
         "size",
     )
 
+    is_durable = False
+
     def __init__(self, contents: Contents, id_start: int, done: Callable[[Ticket], None]) -> None:
         self.sequence = contents.sequence
         self.messages = len(contents.messages)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from bronze_buses.errors import BusError, Refused
 from bronze_cli.options import option, options_of
 from bronze_cli.problems import Fault
-from bronze_cli.values import Integer, Text
+from bronze_cli.values import Choice, Integer, Text
 
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 from bronze_sidecar.routing.rules import Record, Rules
@@ -95,6 +95,12 @@ class Backend(ABC):
     include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
     max_batch_size: int = batch_size(1024)
     max_batch_delay_ms: int = batch_delay(2)
+    when_full: str = option(
+        Choice("wait", "spill"),
+        "What to do when the queue in memory is full: let producers wait, or spill to a queue on disk"
+        " (--spool-dir).",
+        default="wait",
+    )
 
     @abstractmethod
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:

@@ -14,6 +14,14 @@ BATCH_SIZES = (1, 4, 16, 64, 256, 1024, 4096, 16384)
 LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+class OnDisk(Protocol):
+    """What a lane has on its disk."""
+
+    events: int
+    bytes: int
+    max_bytes: int
+
+
 class Watched(Protocol):
     """The lane's figures that are read when metrics are."""
 
@@ -23,6 +31,9 @@ class Watched(Protocol):
     def bytes(self) -> int: ...
     @property
     def state(self) -> str: ...
+
+    @property
+    def spilling(self) -> OnDisk | None: ...
 
     def oldest_age(self) -> float:
         """Return the age of the oldest unconfirmed record in seconds."""
@@ -71,6 +82,9 @@ class Metrics:
         self.oldest = self._gauge(
             "oldest_unacknowledged_seconds", "Age of the oldest unconfirmed record.", "backend"
         )
+        self.spooled = self._gauge("spool_events", "Records that wait on disk.", "backend")
+        self.spooled_bytes = self._gauge("spool_bytes", "Bytes that wait on disk.", "backend")
+        self.spool_limit = self._gauge("spool_bytes_limit", "Most bytes that wait on disk.", "backend")
         self.ready = self._gauge("backend_ready", "1 while the back end takes records.", "backend")
         self.batch_size = self._histogram("batch_events", "Records in one write.", BATCH_SIZES)
         self.latency = self._histogram("write_seconds", "Time from write to confirmation.", LATENCIES)
@@ -127,4 +141,8 @@ class LaneMetrics:
         metrics.queued_bytes.labels(backend).set_function(lambda: lane.bytes)
         metrics.in_flight.labels(backend).set_function(lane.in_flight)
         metrics.oldest.labels(backend).set_function(lane.oldest_age)
+        if on_disk := lane.spilling:
+            metrics.spooled.labels(backend).set_function(lambda: on_disk.events)
+            metrics.spooled_bytes.labels(backend).set_function(lambda: on_disk.bytes)
+            metrics.spool_limit.labels(backend).set(on_disk.max_bytes)
         metrics.ready.labels(backend).set_function(lambda: lane.state == "ready")

@@ -35,6 +35,7 @@ class Listener:
 
     history: History
     open: int
+    is_durable: bool = False
 
     def stored(self, count: int) -> None:
         self.open -= count

@@ -27,6 +27,8 @@ def fast(**options: Any) -> Config:
 class Waiting:
     """A ticket that remembers what it was told."""
 
+    is_durable = False
+
     def __init__(self, count: int) -> None:
         self.open = count
         self.failures: list[tuple[str, str, str]] = []

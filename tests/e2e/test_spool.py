@@ -1,0 +1,152 @@
+"""The queue on disk: an outage neither stops producers nor loses or reorders anything, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bronze_client import connect
+from buses import Bus, NatsBus, RedisBus, assert_complete, trade
+from servers import NatsServer, RedisServer
+from sidecar_process import SidecarProcess, sidecar
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]
+
+SMALL = ("--max-queue-events", "2000")
+
+
+@pytest.fixture(params=["nats", "redis"])
+def bus(
+    request: pytest.FixtureRequest,
+    start_nats: Callable[..., NatsServer],
+    start_redis: Callable[..., RedisServer],
+) -> Bus:
+    return NatsBus(start_nats()) if request.param == "nats" else RedisBus(start_redis(append_only=True))
+
+
+def spilling(bus: Bus, folder: Path) -> tuple[str, ...]:
+    name = bus.options()[0].split("-")[2]
+    return (*bus.options(), f"--{name}-when-full=spill", "--spool-dir", str(folder))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(120):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def on_disk(process: SidecarProcess) -> int:
+    return int(process.metric("bronze_spool_events"))
+
+
+async def publish(address: str, first: int, last: int) -> None:
+    """Publish trades under their positions, and wait until all are acknowledged."""
+    options = {"stream_id": "s", "on_full": "wait", "max_wait": 200.0, "close_timeout": 100.0}
+    async with connect(address, **options) as publisher:  # type: ignore[arg-type]
+        publisher._buffer.position = publisher._buffer._open.first_position = first
+        for position in range(first, last):
+            await publisher.publish_wait(trade(position))
+            if position % 500 == 0:
+                await asyncio.sleep(0)
+        await publisher.flush(timeout=200)
+        assert publisher.stats.dropped == 0
+
+
+async def test_an_outage_is_acknowledged_from_disk_and_delivered_in_order(bus: Bus, tmp_path: Path) -> None:
+    with sidecar(*spilling(bus, tmp_path), *SMALL) as process:
+        process.wait_until_ready()
+        await publish(process.address, 0, 500)
+        bus.server.kill()
+        # More than memory may hold: everything is acknowledged while nothing can be delivered.
+        await publish(process.address, 500, 40_000)
+        assert on_disk(process) >= 39_500
+        assert process.status()["backends"][bus.options()[0].split("-")[2]]["waiting_events"] <= 2000
+        await asyncio.to_thread(bus.server.start)
+        await publish(process.address, 40_000, 41_000)
+        await until(lambda: on_disk(process) == 0)
+        assert await assert_complete(bus, {"s": 41_000}) <= 2000
+
+
+async def test_what_is_on_disk_survives_kills_of_the_sidecar(bus: Bus, tmp_path: Path) -> None:
+    """Killed at random moments, before, while and after the bus is back: complete, and in order per key."""
+    chance = random.Random(bus.options()[0])  # noqa: S311
+    with sidecar(*spilling(bus, tmp_path), *SMALL) as process:
+        process.wait_until_ready()
+        bus.server.kill()
+        producer = asyncio.create_task(publish(process.address, 0, 60_000))
+        for kill in range(6):
+            await asyncio.sleep(0.3 + chance.random())
+            if kill == 3:
+                await asyncio.to_thread(bus.server.start)
+            process.kill()
+            await asyncio.to_thread(process.start)
+        await producer
+        await until(lambda: on_disk(process) == 0)
+        await assert_complete(bus, {"s": 60_000})
+
+
+async def test_stopping_keeps_what_could_not_be_delivered(bus: Bus, tmp_path: Path) -> None:
+    with sidecar(*spilling(bus, tmp_path)) as process:
+        process.wait_until_ready()
+        bus.server.kill()
+        async with connect(process.address, stream_id="s", close_timeout=60.0) as publisher:
+            for position in range(300):
+                publisher.publish(trade(position))
+            await until(lambda: process.metric("bronze_queue_events") == 300)
+            process.terminate()
+            assert await asyncio.to_thread(process.wait) == 0
+            (line,) = [line for line in process.log_lines() if "wait on disk" in line["event"]]
+            assert list(line["events"].values()) == [300]
+            await asyncio.to_thread(bus.server.start)
+            await asyncio.to_thread(process.start)
+            await until(lambda: on_disk(process) == 0)
+            await publisher.flush(timeout=60)
+        await assert_complete(bus, {"s": 300})
+
+
+async def test_a_full_disk_queue_holds_producers_up(bus: Bus, tmp_path: Path) -> None:
+    limit = ("--spool-max-bytes", "2Mi", *SMALL)
+    with sidecar(*spilling(bus, tmp_path), *limit) as process:
+        process.wait_until_ready()
+        bus.server.kill()
+        producer = asyncio.create_task(publish(process.address, 0, 30_000))
+        await until(lambda: process.metric("bronze_spool_bytes") > (3 << 19))
+        await asyncio.sleep(1)
+        assert not producer.done()
+        assert process.metric("bronze_spool_bytes") <= process.metric("bronze_spool_bytes_limit") == 2 << 20
+        await asyncio.to_thread(bus.server.start)
+        await producer
+        await until(lambda: on_disk(process) == 0)
+        await assert_complete(bus, {"s": 30_000})
+
+
+def test_a_queue_that_cannot_be_used_is_named(
+    start_redis: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    bus = RedisBus(start_redis())
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    options = spilling(bus, folder)
+    with sidecar(*options) as first:
+        first.wait_until_ready()
+        second = SidecarProcess(tmp_path / "second", *options)
+        second._launch()
+        assert second.wait(30) == 1
+        assert "another sidecar uses the disk queue" in second.log.read_text()
+    (queue,) = folder.glob("redis.spool")
+    with sqlite3.connect(queue) as database:
+        database.execute("PRAGMA user_version = 7")
+    third = SidecarProcess(tmp_path / "third", *options)
+    third._launch()
+    assert third.wait(30) == 1
+    assert "made by a newer version" in third.log.read_text()
+    queue.write_bytes(b"no database at all" * 1000)
+    fourth = SidecarProcess(tmp_path / "fourth", *options)
+    fourth._launch()
+    assert fourth.wait(30) == 1
+    assert "is damaged" in fourth.log.read_text()
+    assert str(queue) in fourth.log.read_text()
