@@ -17,6 +17,7 @@ AWS_READY := .cache/aws-emulator/.ready
 SPARK_READY := .cache/spark-jars/.ready
 SPARK_CLASSES := .cache/spark-classes/.ready
 NEW_NODE_READY := .cache/new-node/.ready
+TARDIS_TRIED := .cache/tardis-machines-tried
 SHIP_READY := .cache/ship-tools/.ready
 SOURCES := sidecar client/python pipeline tests tools
 # The project's own programs, then the Node that set-up installs where the system has none.
@@ -45,7 +46,7 @@ check: $(PYTHON_READY) $(NODE_READY) $(SHIP_READY) ## Format, lint, types, schem
 	.cache/ship-tools/bin/hadolint Dockerfile*
 	.cache/ship-tools/bin/helm4 lint --quiet --strict helm/bronze-sidecar
 
-test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) ## Run every test
+test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Run every test
 	pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-fast: $(PYTHON_READY) $(NODE_BUILT) ## Run the tests that need no server
@@ -117,6 +118,10 @@ $(NODE_BUILT): $(NODE_READY) $(NODE_SOURCES)
 $(NEW_NODE_READY): requirements/node.txt | $(PYTHON_READY)
 	@uv pip install --quiet --target $(@D) --require-hashes -r requirements/node.txt
 	@touch $@
+
+# Not installed where the registry does not have them: the script says so, and their tests are skipped.
+$(TARDIS_TRIED): tools/install-tardis-machines.sh | $(PYTHON_READY)
+	@tools/install-tardis-machines.sh
 
 $(AWS_READY): requirements/aws-emulator.txt | $(PYTHON_READY)
 	@tools/install-aws-emulator.sh

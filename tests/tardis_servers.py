@@ -120,29 +120,6 @@ def hook_environment(address: str, **settings: str) -> dict[str, str]:
     }
 
 
-class RealMachine(MachineServer):
-    """tardis-machine itself."""
-
-    def port_arguments(self) -> Sequence[str]:
-        return ["--port", str(self.port)]
-
-
-def machine_from_environment(
-    directory: Path, environment: Mapping[str, str], arguments: Sequence[str] = ()
-) -> MachineServer | None:
-    """Return the tardis-machine whose folder TARDIS_MACHINE names, for the Node.js that TARDIS_NODE names."""
-    folder = os.environ.get("TARDIS_MACHINE")
-    if folder is None:
-        return None
-    modules = directory / "node_modules"
-    modules.mkdir(parents=True)
-    (modules / "bronze-sidecar-client").symlink_to(PACKAGE)
-    command = [os.environ.get("TARDIS_NODE") or node_program(), str(Path(folder, "bin/tardis-machine.js"))]
-    # One cache for all servers, so that it is warm.
-    cache = ["--cache-dir", os.environ.get("TARDIS_CACHE") or str(directory.parent / "cache")]
-    return RealMachine(directory, command, [*cache, *arguments], environment)
-
-
 def install_stand_in(directory: Path, variant: Variant, version: str | None = None) -> Path:
     """Write a server of our own as if npm had installed it into a folder; return its program."""
     modules = directory / "node_modules"
