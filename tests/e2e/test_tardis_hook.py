@@ -10,15 +10,25 @@ import re
 import signal
 import socket
 import subprocess
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bronze_client.schema import ErrorCode, NormalizedEvent, Origin
-from hook_bus import STREAM, HookBus, hook_bus
-from servers import HOST, Certificates, NatsServer, Unavailable, free_port
+from hook_bus import STREAM, HookBus
+from hook_requests import (
+    VARIANTS,
+    Start,
+    by_stream,
+    live,
+    new_node,
+    numbers,
+    positions,
+    replay_of,
+    trade_ids,
+)
+from servers import HOST, Certificates, NatsServer, free_port
 from sidecar_process import sidecar
 from tardis_servers import (
     PACKAGE,
@@ -27,110 +37,12 @@ from tardis_servers import (
     WebSocket,
     hook_environment,
     install_stand_in,
-    new_node_program,
     node_program,
     path_of,
     wait_until,
 )
 
 pytestmark = pytest.mark.servers
-
-VARIANTS = ("modules", "commonjs")
-Start = Callable[..., MachineServer]
-
-
-@pytest.fixture(scope="module")
-def shared_bus() -> Iterator[HookBus]:
-    with hook_bus() as bus:
-        yield bus
-
-
-@pytest.fixture
-def bus(shared_bus: HookBus) -> HookBus:
-    """Return a bus that tests share: ask for symbols that no other test asks for."""
-    shared_bus.begin()
-    return shared_bus
-
-
-@pytest.fixture
-def own_bus() -> Iterator[HookBus]:
-    """Return a bus whose sidecar may be killed and frozen."""
-    with hook_bus() as bus:
-        yield bus
-
-
-@pytest.fixture(params=VARIANTS)
-def variant(request: pytest.FixtureRequest) -> Variant:
-    kind: Variant = request.param
-    return kind
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a server, with the client in it if there is an address."""
-    started: list[MachineServer] = []
-
-    def start_server(
-        variant: Variant = "modules",
-        address: str | None = None,
-        *,
-        arguments: tuple[str, ...] = (),
-        version: str | None = None,
-        **settings: str,
-    ) -> MachineServer:
-        directory = tmp_path / f"server-{len(started)}"
-        program = install_stand_in(directory, variant, version)
-        environment = {} if address is None else hook_environment(address, **settings)
-        server = MachineServer(directory, [new_node(variant), str(program)], arguments, environment)
-        started.append(server)
-        return server.start()  # type: ignore[return-value]
-
-    yield start_server
-    for server in started:
-        server.stop()
-
-
-def new_node(variant: Variant) -> str:
-    """Return the Node.js that the real server of that kind runs on, or the nearest that there is."""
-    try:
-        return new_node_program(variant)
-    except Unavailable as reason:
-        if os.environ.get("REQUIRE_REAL_SERVERS") == "1":
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
-
-
-def replay_of(count: int, **more: Any) -> dict[str, Any]:
-    """Return a request that no other test makes."""
-    symbol = f"S{uuid.uuid4().hex}"
-    return {"exchange": "bitmex", "symbols": [symbol], "dataTypes": ["trade"], "count": count, **more}
-
-
-def live(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"exchange": "bitmex", "symbols": ["XBTUSD"], "dataTypes": ["trade"], "steps": list(steps), **more}
-
-
-def positions(events: list[NormalizedEvent]) -> list[int]:
-    """Return the events' positions; they are of one stream."""
-    ids = [event.meta["event_id"].split(":") for event in events]
-    assert len({stream for stream, _ in ids}) == 1
-    return [int(position) for _, position in ids]
-
-
-def by_stream(events: list[NormalizedEvent]) -> list[list[NormalizedEvent]]:
-    streams: dict[str, list[NormalizedEvent]] = {}
-    for event in events:
-        streams.setdefault(event.meta["event_id"].partition(":")[0], []).append(event)
-    return list(streams.values())
-
-
-def trade_ids(events: list[NormalizedEvent]) -> list[str]:
-    return [event.trade.trade_id for event in events if event.HasField("trade")]
-
-
-def numbers(count: int) -> list[str]:
-    return [str(number) for number in range(count)]
-
 
 # -- the three flows
 
@@ -431,7 +343,7 @@ def test_a_sidecar_that_comes_back(start: Start, own_bus: HookBus, way: str) -> 
 def test_what_does_not_fit_is_dropped_and_counted(
     start: Start, own_bus: HookBus, bound: dict[str, str]
 ) -> None:
-    server = start("modules", own_bus.address, **bound)
+    server = start("modules", own_bus.address, when_full="drop", **bound)
     own_bus.sidecar.freeze()
     request = replay_of(20_000)
     assert len(server.replay(request).lines) == 20_000
@@ -465,7 +377,7 @@ def test_ended_requests_share_a_connection_and_are_limited(
     start: Start, own_bus: HookBus, variant: Variant, way: str
 ) -> None:
     """However long the sidecar is away, and however many requests come meanwhile."""
-    server = start(variant, own_bus.address, buffer_streams="600")
+    server = start(variant, own_bus.address, buffer_streams="600", when_full="drop")
     server.replay(replay_of(1))
     own_bus.wait_for(1)
     wait_until(lambda: own_bus.sidecar.metric("bronze_streams") == 0)
@@ -921,6 +833,8 @@ def test_live_errors_need_a_new_node(tmp_path: Path, bus: HookBus) -> None:
         ),
         ({"buffer_bytes": "0"}, "BUFFER_BYTES must be a whole number from 1 to 1000000000, not '0'."),
         ({"buffer_streams": "0"}, "BUFFER_STREAMS must be a whole number from 1 to 1000000000, not '0'."),
+        ({"when_full": "block"}, "WHEN_FULL must be wait or drop, not 'block'."),
+        ({"max_wait_ms": "0"}, "MAX_WAIT_MS must be a whole number from 1 to 1000000000, not '0'."),
         ({"flush_ms": "-1"}, "FLUSH_MS must be a whole number from 0 to 3600000, not '-1'."),
         ({"meta": "x"}, "META must be key:value pairs separated by commas, not 'x'."),
         ({"meta": "route:7"}, "META must not contain the key 'route', which is reserved."),

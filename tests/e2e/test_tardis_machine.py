@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from servers import HOST, Unavailable, free_port
 from sidecar_process import sidecar
 from tardis_data import SYMBOLS, TardisData, tardis_data
 from tardis_servers import (
+    Answer,
     MachineServer,
     WebSocket,
     hook_environment,
@@ -139,6 +142,34 @@ def test_the_same_replay_again_adds_nothing(machine: MachineServer, bus: HookBus
     assert len(machine.ws_replay(request).messages) == count
     wait_until(lambda: bus.sidecar.metric("bronze_events_received_total") == before + 2 * count)
     bus.wait_for(count)
+
+
+@pytest.mark.parametrize("when_full", ["wait", "drop"])
+@pytest.mark.parametrize("transport", ["http", "ws"])
+def test_a_replay_that_is_faster_than_the_bus(
+    installed: InstalledMachine, tmp_path: Path, transport: str, when_full: str
+) -> None:
+    """It waits and loses nothing, or loses what is counted."""
+    request = request_of("bitmex")
+    with hook_bus() as own_bus:
+        environment = hook_environment(own_bus.address, buffer_events="500", when_full=when_full)
+        server = installed.server(tmp_path, environment).start()
+        try:
+            own_bus.sidecar.freeze()
+            with ThreadPoolExecutor(1) as clients:
+                asking = clients.submit(server.replay if transport == "http" else server.ws_replay, request)
+                wait_until(lambda: [line for line in server.said() if "the buffer is full" in line])
+                own_bus.sidecar.thaw()
+                answer = asking.result(60)
+            assert server.terminate() == -signal.SIGTERM
+        finally:
+            server.stop()
+        lines = answer.lines if isinstance(answer, Answer) else answer.messages
+        counted = [line for line in server.said() if "since the start" in line]
+        dropped = int(counted[-1].rpartition("; ")[2].split()[0]) if counted else 0
+        assert bool(dropped) == (when_full == "drop")
+        positions = {event.meta["event_id"].partition(":")[2].partition(".")[0] for event in own_bus.read()}
+        assert len(positions) == len(lines) - dropped
 
 
 def test_two_exchanges_at_once(machine: MachineServer, bus: HookBus) -> None:

@@ -1,7 +1,8 @@
 /** One client's request, and the stream that its response is published as. */
 import { uniqueId } from '../identity.js';
 import { areKnown } from './exchanges.js';
-import type { Feed, HandOver } from './hand-over.js';
+import type { Feed } from './feed.js';
+import type { HandOver } from './hand-over.js';
 import { exchanges, type NormalizedRequest, redaction, streamId } from './requests.js';
 
 export type Transport = 'http' | 'ws';
@@ -36,11 +37,11 @@ export class ResponseStreams {
       sessionId: transport === 'ws' ? uniqueId() : '',
       meta: { ...this.meta, transport, route: request.route },
     };
-    const feed = this.handOver.open({ ...context, streamId: streamId(request) });
+    const feed = this.handOver.open({ ...context, streamId: streamId(request) }, request.isReplay);
     // A failure is not part of a replay's data: at a position of its stream it would take the id of the message
     // that is there when the same replay succeeds.
     const failureFeed = (): Feed =>
-      request.isReplay ? this.handOver.open({ ...context, streamId: uniqueId() }) : feed;
+      request.isReplay ? this.handOver.open({ ...context, streamId: uniqueId() }, false) : feed;
     return new ResponseStream(request, feed, failureFeed);
   }
 }
@@ -52,7 +53,8 @@ export class ResponseStream {
   private readonly areExchangesKnown: boolean | undefined;
   private captured: string | undefined;
   private isCapturing = false;
-  private isOver = false;
+  /** Whether the stream has ended. */
+  isOver = false;
 
   constructor(
     readonly request: NormalizedRequest,
@@ -104,6 +106,21 @@ export class ResponseStream {
     for (const exchange of names)
       feed.add(this.written({ type: 'error', exchange, localTimestamp, details, code }), 1);
     if (feed !== this.feed) feed.end();
+  }
+
+  /** Hands over what there is: the response is complete, but can still be made to wait. */
+  complete(): void {
+    if (!this.isOver) this.feed.handOver();
+  }
+
+  /** Whether the response must wait until there is room in the buffer. */
+  get isWaiting(): boolean {
+    return this.feed.isWaiting;
+  }
+
+  /** Calls back when the response need not wait any more, perhaps now; also if the stream ends. */
+  whenRoom(action: () => void): void {
+    this.feed.whenRoom(action);
   }
 
   /** Ends the stream; what comes later never reached the client. */
