@@ -44,6 +44,12 @@ def node_program(least: tuple[int, int] = (20, 0)) -> str:
     raise Unavailable(f"there is no Node.js {least[0]}.{least[1]} or newer")
 
 
+def installed_nodes() -> list[str]:
+    """Return all versions of Node.js that set-up installed, or the one of the system."""
+    found = sorted((ROOT / ".cache/nodes/node_modules").glob("node-*/bin/node"))
+    return [str(program) for program in found] or [node_program()]
+
+
 def new_node_program(variant: Variant) -> str:
     """Return the Node.js that the real server of that kind runs on, or the nearest that there is."""
     return node_program((22, 15)) if variant == "modules" else node_program()
@@ -89,6 +95,11 @@ class MachineServer(NativeServer):
         """Send a signal to the process alone; return how it ended."""
         assert self._process is not None
         self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until it ends; return how it ended."""
+        assert self._process is not None
         status = self._process.wait(30)
         self._process = None
         return status

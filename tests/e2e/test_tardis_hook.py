@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 from bronze_client.schema import ErrorCode, NormalizedEvent, Origin
+from fuzz_hook import query
+from fuzz_hook import request as request_bytes
 from hook_bus import STREAM, HookBus
 from hook_requests import (
     VARIANTS,
@@ -35,10 +37,13 @@ from tardis_servers import (
     MachineServer,
     Variant,
     WebSocket,
+    ask_ws,
     hook_environment,
     install_stand_in,
+    installed_nodes,
     node_program,
     path_of,
+    send_raw,
     wait_until,
 )
 
@@ -109,7 +114,7 @@ def test_a_live_stream_is_published(start: Start, bus: HookBus, variant: Variant
 def test_other_routes_are_not_published(start: Start, bus: HookBus) -> None:
     server = start("modules", bus.address)
     connection = http.client.HTTPConnection(HOST, server.port, timeout=10)
-    for path in ("/replay", "/replay-normalized?options=nonsense", "/nothing"):
+    for path in ("/replay", "/nothing"):
         connection.request("GET", path)
         connection.getresponse().read()
     connection.close()
@@ -155,6 +160,26 @@ def test_other_replays_have_other_ids(start: Start, bus: HookBus) -> None:
         server.replay(each)
     events = bus.wait_for(3)
     assert len({event.meta["event_id"] for event in events}) == 3
+
+
+@pytest.mark.parametrize("node", installed_nodes(), ids=lambda program: Path(program).parts[-3])
+def test_every_version_of_node(tmp_path: Path, bus: HookBus, variant: Variant, node: str) -> None:
+    program = install_stand_in(tmp_path, variant)
+    environment = hook_environment(bus.address, buffer_events="500")
+    server = MachineServer(tmp_path, [node, str(program)], (), environment)
+    server.start()
+    try:
+        assert len(server.replay(replay_of(3000)).lines) == 3000
+        assert len(server.ws_replay(replay_of(3000)).messages) == 3000
+        assert len(server.ws_stream(live({"trades": 3})).messages) == 3
+        server.replay(replay_of(5, failAfter=0, failText="\ud800"))
+        assert server.terminate() == -signal.SIGTERM
+    finally:
+        server.stop()
+    events = bus.wait_for(6004)
+    assert sorted(len(stream) for stream in by_stream(events)) == [1, 3, 3000, 3000]
+    assert [event.error.details for event in events if event.HasField("error")] == ["\ufffd"]
+    assert not [line for line in server.said() if "not published" in line or "client failed" in line]
 
 
 # -- errors and disconnects
@@ -272,12 +297,45 @@ def test_the_servers_own_key_is_not_published(start: Start, bus: HookBus, argume
     assert event.error.details == "the key *** is not known"
 
 
-def test_a_replay_that_fails_at_once(start: Start, bus: HookBus) -> None:
-    server = start("modules", bus.address)
-    assert server.replay(replay_of(5, failAfter=0, failStatus=401, failText="who are you?")).status == 401
-    (event,) = bus.wait_for(1)
-    assert event.error.details == "who are you?"
-    assert event.error.code == ErrorCode.ERROR_CODE_SOURCE_AUTH
+def test_a_replay_that_fails_at_once(start: Start, bus: HookBus, variant: Variant) -> None:
+    """Over either transport it has the same code, and its text once."""
+    server = start(variant, bus.address)
+    request = replay_of(5, failAfter=0, failStatus=401, failText="who are you?")
+    assert server.replay(request).status == 401
+    assert server.ws_replay(request).code == 1011
+    by_transport = {event.meta["transport"]: event.error for event in bus.wait_for(2)}
+    text = "HttpError: status code: 401, response text: who are you?"
+    assert by_transport["http"].details == text
+    assert by_transport["ws"].details == f"Error: {text}"
+    assert {error.code for error in by_transport.values()} == {ErrorCode.ERROR_CODE_SOURCE_AUTH}
+
+
+def test_a_replay_that_is_refused_half_way(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address)
+    request = replay_of(100, failAfter=64, failStatus=429, failText="too much")
+    assert server.replay(request).status == 200
+    errors = [event.error for event in bus.wait_for(65) if event.HasField("error")]
+    assert [error.code for error in errors] == [ErrorCode.ERROR_CODE_SOURCE_RATE_LIMIT]
+
+
+@pytest.mark.parametrize("options", ["nonsense", "[null]", '{"exchange": 7}', ""])
+def test_options_that_cannot_be_read(start: Start, bus: HookBus, variant: Variant, options: str) -> None:
+    server = start(variant, bus.address)
+    for port, route in enumerate(("/replay-normalized", "/ws-replay-normalized", "/ws-stream-normalized")):
+        transport, sent = request_bytes(route, query(options))
+        send_raw(server.port + (transport == "ws"), sent)
+        events = bus.wait_for(port + 1)
+        assert events[-1].meta["route"] == route
+    assert {event.exchange for event in events} == {"unknown"}
+    assert {event.error.code for event in events} == {ErrorCode.ERROR_CODE_UNSPECIFIED}
+    assert all(event.error.details for event in events)
+
+
+def test_a_route_in_capitals(start: Start, bus: HookBus, variant: Variant) -> None:
+    """The servers accept it where it is a WebSocket's."""
+    server = start(variant, bus.address)
+    assert len(ask_ws(server.port + 1, "/WS-Replay-Normalized", replay_of(10)).messages) == 10
+    assert {event.meta["route"] for event in bus.wait_for(10)} == {"/ws-replay-normalized"}
 
 
 def test_a_live_stream_that_ends_with_a_failure(start: Start, bus: HookBus, variant: Variant) -> None:
@@ -712,6 +770,31 @@ def test_a_signal_publishes_what_was_sent(
     assert "unacknowledged" not in server.log.read_text()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_first_process_of_a_container_ends_by_itself(
+    bus: HookBus, tmp_path: Path, number: signal.Signals
+) -> None:
+    """No signal ends it unless it does so itself."""
+    program = install_stand_in(tmp_path, "modules")
+    # The command in front stays outside, and passes on how the first process inside ended.
+    isolated = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    tried = subprocess.run([*isolated, "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"there are no process namespaces here: {tried.stderr.decode()}")
+    command = [*isolated, new_node("modules"), str(program)]
+    server = MachineServer(tmp_path, command, (), hook_environment(bus.address))
+    server.start()
+    try:
+        (inside,) = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        server.replay(replay_of(1000))
+        os.kill(int(inside), number)
+        assert server.wait() == 128 + number
+    finally:
+        server.stop()
+    bus.wait_for(1000)
+    assert "unacknowledged" not in server.log.read_text()
+
+
 def test_the_servers_own_handler_decides(start: Start, bus: HookBus) -> None:
     server = start("modules", bus.address, arguments=("--own-handler",))
     server.replay(replay_of(40))
@@ -911,6 +994,22 @@ def test_the_options_that_the_launcher_prints(bus: HookBus, tmp_path: Path) -> N
     command = [node_program(), str(launcher), "--print-node-options"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     environment = {"NODE_OPTIONS": printed.strip(), "BRONZE_SIDECAR_ADDRESS": bus.address}
+    server = MachineServer(tmp_path / "elsewhere", [new_node("modules"), str(program)], (), environment)
+    server.start()
+    try:
+        server.replay(replay_of(10))
+        bus.wait_for(10)
+    finally:
+        server.stop()
+
+
+def test_the_file_that_the_launcher_prints(bus: HookBus, tmp_path: Path) -> None:
+    program = install_stand_in(tmp_path / "global", "modules")
+    launcher = tmp_path / "global/node_modules/bronze-sidecar-client/bin/bronze-tardis-machine.js"
+    command = [node_program(), str(launcher), "--print-require"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(printed).is_absolute()
+    environment = {"NODE_OPTIONS": f"--require {printed}", "BRONZE_SIDECAR_ADDRESS": bus.address}
     server = MachineServer(tmp_path / "elsewhere", [new_node("modules"), str(program)], (), environment)
     server.start()
     try:

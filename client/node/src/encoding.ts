@@ -1,4 +1,5 @@
 /** Encodes what a producer publishes for the wire. */
+import { isWellFormed } from './unicode.js';
 
 /** One event, or a block of lines that is sent as it is. */
 export interface Item {
@@ -39,7 +40,7 @@ export function encode(event: object | string | Uint8Array): Item {
 /** Encodes a block of `count` lines. */
 export function encodeLines(block: string | Uint8Array, count: number): Item {
   if (!block.length) throw new RangeError('The block is empty.');
-  if (typeof block === 'string' && !block.isWellFormed()) {
+  if (typeof block === 'string' && !isWellFormed(block)) {
     throw new RangeError('The block contains an unpaired surrogate.');
   }
   return line(block, count);
@@ -64,7 +65,7 @@ function line(data: string | Uint8Array, count = 1): Item {
 }
 
 function encodeText(text: string): Item {
-  if (!text.isWellFormed()) throw new RangeError('The event contains an unpaired surrogate.');
+  if (!isWellFormed(text)) throw new RangeError('The event contains an unpaired surrogate.');
   // In JSON a newline can only occur between tokens, where a space does as well.
   const one = text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
   if (!one.startsWith('{') && !one.trim()) throw new RangeError('The event is empty.');

@@ -103,8 +103,11 @@ function countLines(text: string, end: number): number {
 function readTail(text: string): { readonly message: boolean; readonly details: string } {
   try {
     const { type, message, responseText } = JSON.parse(text) as Readonly<Record<string, unknown>>;
-    const reasons = [message, responseText].filter((each) => typeof each === 'string' && each !== '');
-    return { message: typeof type === 'string', details: reasons.join(' ') || text };
+    const reasons = [message, responseText].filter((each) => typeof each === 'string');
+    // The message of a failed download contains the text of the response.
+    const [first = '', ...more] = reasons;
+    const details = [first, ...more.filter((each) => !first.includes(each))].filter(Boolean).join(' ');
+    return { message: typeof type === 'string', details: details || text };
   } catch {
     return { message: false, details: text };
   }

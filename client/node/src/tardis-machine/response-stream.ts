@@ -1,5 +1,7 @@
 /** One client's request, and the stream that its response is published as. */
 import { uniqueId } from '../identity.js';
+import { toWellFormed } from '../unicode.js';
+import { codeOfFailure } from './error-codes.js';
 import { areKnown } from './exchanges.js';
 import type { Feed } from './feed.js';
 import type { HandOver } from './hand-over.js';
@@ -49,7 +51,7 @@ export class ResponseStreams {
 /** Takes what the server sends to one client. Those who call its methods are guarded, and end it if one throws. */
 export class ResponseStream {
   private readonly redact: (text: string) => string;
-  /** Undefined if tardis-dev's list of exchanges cannot be read. */
+  /** Undefined if tardis-dev's list of exchanges cannot be read; false if the request cannot. */
   private readonly areExchangesKnown: boolean | undefined;
   private captured: string | undefined;
   private isCapturing = false;
@@ -62,7 +64,7 @@ export class ResponseStream {
     private readonly failureFeed: () => Feed,
   ) {
     this.redact = redaction(request);
-    this.areExchangesKnown = areKnown(exchanges(request));
+    this.areExchangesKnown = request.options.length > 0 && areKnown(exchanges(request));
   }
 
   /** Publishes lines of the response, without the trailing newline. */
@@ -98,7 +100,7 @@ export class ResponseStream {
    * Publishes that the response ended early: once for each exchange of the request, or once for them all if one of
    * them is not known. So whoever makes up names does not make up destinations.
    */
-  failure(details: string, code: ErrorCode | undefined): void {
+  failure(details: string, code: ErrorCode | undefined = codeOfFailure(details)): void {
     if (this.isOver) return;
     const names = this.areExchangesKnown ? exchanges(this.request) : [UNKNOWN];
     const localTimestamp = new Date();
@@ -131,8 +133,8 @@ export class ResponseStream {
   }
 
   private written(message: ErrorMessage): string {
-    const details = this.redact(message.details).slice(0, LONGEST_DETAILS).toWellFormed();
-    return JSON.stringify({ ...message, details });
+    const details = this.redact(message.details).slice(0, LONGEST_DETAILS);
+    return JSON.stringify({ ...message, details: toWellFormed(details) });
   }
 }
 

@@ -105,7 +105,7 @@ function follow(connection: Connection, stream: ResponseStream): void {
   const ending = guarded(
     'WebSocket close',
     (pass: () => unknown, code: unknown, reason: unknown) => {
-      if (code === SERVER_FAILED) stream.failure(String(reason), undefined);
+      if (code === SERVER_FAILED) stream.failure(String(reason));
       stream.complete();
       if (!stream.isWaiting) return false;
       const passIfOpen = (): unknown => stream.isOver || pass();

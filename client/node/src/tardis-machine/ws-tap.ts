@@ -47,7 +47,7 @@ function follow(connection: Connection, stream: ResponseStream): void {
   const closing = guarded(
     'WebSocket close',
     (pass: () => unknown, code: unknown, reason: unknown) => {
-      if (code === SERVER_FAILED && connection.readyState === OPEN) stream.failure(String(reason), undefined);
+      if (code === SERVER_FAILED && connection.readyState === OPEN) stream.failure(String(reason));
       // Also called when the client closes the connection: it does not read on.
       if (connection._closeFrameReceived) stream.end();
       else stream.complete();
