@@ -80,7 +80,9 @@ def run(project: Path, program: str, suffix: str = "mjs") -> str:
 
 def test_it_contains_what_is_built_and_no_sources(project: Path) -> None:
     installed = project / "node_modules/bronze-sidecar-client"
-    assert {path.name for path in installed.iterdir()} == {"README.md", "bin", "dist", "package.json"}
+    names = {"LICENSE", "README.md", "bin", "dist", "package.json"}
+    assert {path.name for path in installed.iterdir()} == names
+    assert (installed / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     assert {path.name for path in (installed / "dist").iterdir()} == {"cjs", "esm"}
 
 
