@@ -224,6 +224,8 @@ HANG = Refusal("", 0)
 """No answer at all."""
 BREAK = Refusal("", -1)
 """The connection is broken off."""
+TOO_LARGE = Refusal("", 413)
+"""What a gateway says that stands before the service."""
 
 Judge = Callable[[Call], Refusal | None]
 EntryJudge = Callable[[dict[str, Any]], bool]
@@ -261,7 +263,8 @@ class FaultProxy:
             request.transport.abort()
             return web.Response()
         if refusal:
-            text = json.dumps({"__type": refusal.code, "message": refusal.text})
+            said = {"__type": refusal.code, "message": refusal.text} if refusal.code else {}
+            text = json.dumps(said)
             return web.Response(status=refusal.status, text=text, content_type="application/x-amz-json-1.1")
         if call.entries:
             self.calls.append(call)

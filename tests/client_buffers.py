@@ -13,8 +13,8 @@ from clients import NodeDriver, camel_options, snake
 
 MUCH = 1_000_000
 
-Taken: TypeAlias = tuple[int, bool, list[bytes]]
-"""First position, whether it is JSON, and the events."""
+Taken: TypeAlias = tuple[int, bool | None, list[bytes]]
+"""First position, whether it is JSON (None: some of it, and begins with a blank), and the events."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,6 @@ class BufferUnderTest(Protocol):
 
     def take(self, events: int = MUCH, size: int = MUCH, *, cut: bool = True) -> Taken | None:
         """Give away a batch."""
-
-    def take_group(self, group: int | None = None) -> int | None:
-        """Give away a batch, of this group if one is given, and say which group it is of."""
 
     def take_all(self) -> list[Taken]:
         """Give away everything."""
@@ -128,10 +125,6 @@ class PythonBuffer(_Taking):
         batch = self._buffer.take(events, size, cut=cut)
         return None if batch is None else ((batch.first_position, batch.is_json, batch.events), batch.size)
 
-    def take_group(self, group: int | None = None) -> int | None:
-        batch = self._buffer.take(MUCH, MUCH, cut=True, group=group)
-        return None if batch is None else batch.group
-
     def state(self) -> State:
         buffer, drops = self._buffer, self._buffer.drops
         return State(
@@ -190,12 +183,11 @@ class NodeBuffer(_Taking):
         batch = self._ask("bufferTake", events, size, cut)
         if batch is None:
             return None
-        items = [base64.b64decode(item) for item in batch["items"]]
+        items = [
+            b" " * is_marked + base64.b64decode(item)
+            for item, is_marked in zip(batch["items"], batch["marked"], strict=True)
+        ]
         return (batch["firstPosition"], batch["isJson"], items), batch["size"]
-
-    def take_group(self, group: int | None = None) -> int | None:
-        batch = self._ask("bufferTake", MUCH, MUCH, True, *([] if group is None else [group]))
-        return None if batch is None else int(batch["group"])
 
     def state(self) -> State:
         return State(**{snake(name): value for name, value in self._ask("bufferState").items()})

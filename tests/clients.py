@@ -199,7 +199,7 @@ class PythonPublisher:
 
     async def inside(self) -> Inside:
         connection, window = self._publisher._session._connection, self._publisher._session._window
-        return Inside(connection.is_open, connection.trouble, window._sent, window._sent_events)
+        return Inside(connection.is_open, connection.trouble, len(window._sent), window._sent_events)
 
 
 class NodeDriver:

@@ -22,7 +22,7 @@ from hypothesis import settings
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
-Native = TypeVar("Native", bound=servers.NativeServer | servers.RedisCluster)
+Native = TypeVar("Native", bound=servers.NativeServer | servers.RedisCluster | servers.NatsCluster)
 Broker = TypeVar("Broker", bound=kafka_servers.KafkaServer | kafka_servers.KafkaCluster)
 
 
@@ -144,6 +144,12 @@ def start_nats(tmp_path: Path) -> Iterator[Callable[..., servers.NatsServer]]:
     yield from _starter(servers.NatsServer, tmp_path)
 
 
+@pytest.fixture
+def start_nats_cluster(tmp_path: Path) -> Iterator[Callable[..., servers.NatsCluster]]:
+    """Return a function that starts three NATS servers that work together."""
+    yield from _starter(servers.NatsCluster, tmp_path)
+
+
 def _starter(kind: type[Native], tmp_path: Path) -> Iterator[Callable[..., Native]]:
     numbers = itertools.count(1)
     with ExitStack() as stack:
@@ -199,6 +205,12 @@ def spare_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_serv
 @pytest.fixture(scope="session")
 def spare_kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_servers.KafkaCluster]:
     yield from _kafka(kafka_servers.KafkaCluster, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def narrow_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_servers.KafkaServer]:
+    """Return a broker that hangs up when it is sent more than 200,000 bytes at once."""
+    yield from _kafka(kafka_servers.NarrowKafka, tmp_path_factory)
 
 
 @pytest.fixture

@@ -21,6 +21,9 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
@@ -216,6 +219,13 @@ def _pkcs8(key_file: Path) -> bytes:
     )
 
 
+class NarrowKafka(KafkaServer):
+    """A broker that hangs up when it is sent over 200,000 bytes at once, and makes no topics by itself."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "socket.request.max.bytes=200000", "auto.create.topics.enable=false")
+
+
 class KafkaCluster:
     """Three brokers that hold three copies of each partition; topics are not made by themselves."""
 
@@ -302,6 +312,24 @@ def create_topic(brokers: str, name: str, partitions: int = 1, *, copies: int = 
             return
         assert time.monotonic() < deadline, f"{name} has no leaders"
         time.sleep(0.02)
+
+
+def delete_topic(brokers: str, name: str) -> None:
+    """Delete a topic, and wait until the brokers know of it no more."""
+    client = admin(brokers)
+    for done in client.delete_topics([name]).values():
+        done.result(10)
+    while name in client.list_topics(timeout=10).topics:
+        time.sleep(0.02)
+
+
+def alter_topic(brokers: str, name: str, setting: str, value: str) -> None:
+    """Change one of a topic's settings."""
+    change = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[change])
+    client = admin(brokers)
+    for done in client.incremental_alter_configs([resource]).values():
+        done.result(10)
 
 
 @dataclass(frozen=True)

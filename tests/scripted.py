@@ -39,6 +39,8 @@ class Script:
 class ScriptedSink:
     limits = Limits(records=1000, bytes=1 << 20)
     forgets_ids_after: float | None = None
+    order = "strict"
+    has_one_path = True
 
     def __init__(self, script: Script, limits: Limits) -> None:
         self.script = script

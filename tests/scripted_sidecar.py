@@ -9,6 +9,7 @@ import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import grpc
@@ -24,6 +25,7 @@ from bronze_client.schema import (
     PublishResponse,
 )
 
+ESTABLISHED = "01"
 METHOD = "/bronze.sidecar.v1.SidecarService/Publish"
 
 Script: TypeAlias = Callable[[Iterator[PublishRequest]], Iterable[PublishResponse]]
@@ -72,6 +74,14 @@ class ScriptedSidecar:
     def stop(self) -> None:
         """Cut all connections."""
         self._server.stop(0).wait()
+
+    @property
+    def connections(self) -> int:
+        """Connections to its port, counted at the end that made them."""
+        port = f":{int(self.address.rpartition(':')[2]):04X}"
+        tables = [Path("/proc/net", name).read_text() for name in ("tcp", "tcp6")]
+        rows = [line.split() for table in tables for line in table.splitlines()]
+        return sum(row[2].endswith(port) and row[3] == ESTABLISHED for row in rows)
 
     def requests(self, connection: int) -> list[PublishRequest]:
         return [PublishRequest.FromString(request) for request in self.received[connection]]
@@ -140,7 +150,7 @@ def rejected(position: int, reason: str = "bad") -> Failure:
 
 
 def count(batch: Batch) -> int:
-    return len(batch.envelopes) + sum(block.count(b"\n") + 1 for block in batch.json)
+    return len(batch.envelopes) + len(batch.mixed) + sum(block.count(b"\n") + 1 for block in batch.json)
 
 
 def obliging(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:

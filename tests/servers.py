@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
+import nats
+import nats.errors
 import trustme
 
 HOST = "127.0.0.1"
@@ -328,7 +330,58 @@ def nats_program() -> str:
     return program
 
 
-# -- a cluster
+# -- clusters
+
+
+class NatsCluster:
+    """Three NATS servers with JetStream."""
+
+    def __init__(self, directory: Path) -> None:
+        routes = [free_port() for _ in range(3)]
+        urls = ", ".join(f'"nats://{HOST}:{port}"' for port in routes)
+        self.nodes = [
+            NatsServer(
+                directory / f"n{number}",
+                config=f"server_name: n{number}\n"
+                f'cluster: {{ name: test, listen: "{HOST}:{port}", routes: [{urls}] }}\n',
+            )
+            for number, port in enumerate(routes, 1)
+        ]
+
+    @property
+    def urls(self) -> list[str]:
+        return [node.url for node in self.nodes]
+
+    def start(self) -> Self:
+        """Start all servers; return when they have chosen who leads them."""
+        for node in self.nodes:
+            node.start()
+        deadline = time.monotonic() + START_SECONDS
+        while not any(
+            b"JetStream cluster new metadata leader" in node.log.read_bytes() for node in self.nodes
+        ):
+            if time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError("the servers did not become a cluster")
+            time.sleep(0.05)
+        return self
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+    async def leader(self, stream: str) -> NatsServer:
+        """Return the server that leads a stream."""
+        client = await nats.connect(self.urls)
+        try:
+            while True:
+                with contextlib.suppress(nats.errors.Error, TimeoutError):
+                    info = await client.jetstream().stream_info(stream)
+                    if info.cluster and info.cluster.leader:
+                        return self.nodes[int(info.cluster.leader[1:]) - 1]
+                await asyncio.sleep(0.1)
+        finally:
+            await client.close()
 
 
 class RedisCluster:

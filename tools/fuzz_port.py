@@ -160,6 +160,8 @@ def batch(chance: random.Random) -> Batch:
         made.json.extend(line(chance) for _ in range(chance.randrange(8)))
     if chance.random() < 0.3:
         made.envelopes.extend(some_bytes(chance) for _ in range(chance.randrange(8)))
+    if chance.random() < 0.2:
+        made.mixed.extend(chance.choice((line, some_bytes))(chance) for _ in range(chance.randrange(8)))
     return made
 
 

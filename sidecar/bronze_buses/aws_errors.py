@@ -28,18 +28,65 @@ CREDENTIAL_CODES = {
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 }
-DENIAL_CODES = {"AccessDenied", "AccessDeniedException", "KMSAccessDeniedException", "KmsAccessDenied"}
+# InvalidSecurity: the queue's policy asks for HTTPS.
+DENIAL_CODES = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "InvalidSecurity",
+    "KMS.AccessDeniedException",
+    "KMSAccessDeniedException",
+    "KmsAccessDenied",
+}
 MISSING_CODES = {"InvalidAddress", "NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"}
+KEY_CODES = {
+    "KMS.DisabledException",
+    "KMS.InvalidKeyUsageException",
+    "KMS.InvalidStateException",
+    "KMS.NotFoundException",
+    "KMS.OptInRequired",
+    "KMSDisabledException",
+    "KMSInvalidStateException",
+    "KMSNotFoundException",
+    "KMSOptInRequired",
+    "KmsDisabled",
+    "KmsInvalidKeyUsage",
+    "KmsInvalidState",
+    "KmsNotFound",
+    "KmsOptInRequired",
+}
+BUSY_CODES = {
+    "InternalError",
+    "InternalFailure",
+    "InternalFailureException",
+    "InternalServerError",
+    "KMS.ThrottlingException",
+    "KMSThrottlingException",
+    "KmsThrottled",
+    "LimitExceededException",
+    "OverLimit",
+    "ProvisionedThroughputExceededException",
+    "RequestThrottled",
+    "ServiceUnavailable",
+    "ServiceUnavailableException",
+    "Throttling",
+    "ThrottlingException",
+}
+# 413 is a status: a gateway before the service has no codes. Calls that are too large pass in parts.
 REQUEST_CODES = {
+    "413",
+    "BatchEntryIdsNotDistinct",
     "BatchRequestTooLong",
+    "EmptyBatchRequest",
     "InvalidArgumentException",
     "InvalidAttributeValue",
+    "InvalidBatchEntryId",
     "InvalidMessageContents",
     "InvalidParameterCombination",
     "InvalidParameterValue",
     "MissingParameter",
     "RequestEntityTooLargeException",
     "SerializationException",
+    "TooManyEntriesInBatchRequest",
     "UnsupportedOperation",
     "ValidationException",
 }
@@ -64,18 +111,23 @@ class Meaning(Enum):
     DENIED = auto()
     """The credentials are valid but do not allow the call."""
     MISSING = auto()
-    """There is no such stream or queue."""
+    """There is no such stream or queue; it may be made."""
+    KEY_UNUSABLE = auto()
+    """The key that encrypts the stream or queue cannot be used; that can be put right."""
+    BUSY = auto()
+    """It passes by itself."""
     BAD_REQUEST = auto()
     """The service will never accept the call as it is."""
     TLS_FAILED = auto()
     UNREACHABLE = auto()
     OTHER = auto()
+    """Nothing is known about it."""
 
 
 def meaning_of(error: Exception) -> Meaning:
     """Return what an error from botocore or the network means."""
     if isinstance(error, exceptions.ClientError):
-        return _BY_CODE.get(error_code(error.response), Meaning.OTHER)
+        return meaning_of_code(error_code(error.response))
     if isinstance(error, UNUSABLE_CREDENTIALS):
         return Meaning.NO_CREDENTIALS
     if isinstance(error, exceptions.SSLError):
@@ -85,14 +137,27 @@ def meaning_of(error: Exception) -> Meaning:
     return Meaning.OTHER
 
 
+def meaning_of_code(code: str) -> Meaning:
+    """Return what a code means, that of a call or of one record in it."""
+    return _BY_CODE.get(_without_namespace(code), Meaning.OTHER)
+
+
 def error_code(response: Any) -> str:
     """Return an error's code without the namespace that some services put before it."""
-    return str(response.get("Error", {}).get("Code", "")).rpartition(".")[2].rpartition("#")[2]
+    return _without_namespace(str(response.get("Error", {}).get("Code", "")))
+
+
+def _without_namespace(code: str) -> str:
+    name = code.rpartition("#")[2]
+    # What follows "KMS." would mean something else on its own.
+    return name if name.startswith("KMS.") else name.rpartition(".")[2]
 
 
 _BY_CODE = {
     **dict.fromkeys(CREDENTIAL_CODES, Meaning.CREDENTIALS_REFUSED),
     **dict.fromkeys(DENIAL_CODES, Meaning.DENIED),
     **dict.fromkeys(MISSING_CODES, Meaning.MISSING),
+    **dict.fromkeys(KEY_CODES, Meaning.KEY_UNUSABLE),
+    **dict.fromkeys(BUSY_CODES, Meaning.BUSY),
     **dict.fromkeys(REQUEST_CODES, Meaning.BAD_REQUEST),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -27,7 +28,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
-from bronze_sidecar.configuration.bounds import request_bytes
+from bronze_sidecar.configuration.bounds import MEBIBYTE, OWN_MEMORY, request_bytes
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent
@@ -38,6 +39,8 @@ from bronze_sidecar.telemetry.metrics import Metrics, resident_bytes
 
 OTHER_CALLS = 32
 FILE_LIMIT = 65_536
+TRIM_SECONDS = 5.0
+WORTH_TRIMMING = 16 * MEBIBYTE
 EXIT_FAILED, EXIT_UNDELIVERED, EXIT_FORCED = 1, 3, 130
 
 
@@ -63,7 +66,7 @@ class Sidecar:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number.name)
         lanes = [asyncio.create_task(lane.run(), name=f"lane {lane.name}") for lane in self.lanes]
         stop = asyncio.create_task(self._stop.wait())
-        readiness = asyncio.create_task(self._watch_readiness())
+        watching = [asyncio.create_task(self._watch_readiness()), asyncio.create_task(self._trim_memory())]
         server = self._server()
         admin = None
         try:
@@ -95,7 +98,7 @@ class Sidecar:
             await server.stop(0)
             if admin:
                 admin.close()
-            await _end(stop, readiness, *lanes)
+            await _end(stop, *watching, *lanes)
 
     def _warn_of_what_others_can_see(self, unix_paths: list[Path]) -> None:
         for backend in self.config.backends:
@@ -133,19 +136,34 @@ class Sidecar:
         self.service.drain()
         for lane in self.lanes:
             lane.hurry()
-        stopped = asyncio.create_task(server.stop(self.config.grace_seconds))
+        delivered = asyncio.create_task(self._deliver_the_rest(server))
         now = asyncio.create_task(self._stop_now.wait())
-        await asyncio.wait({stopped, now}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({delivered, now}, return_when=asyncio.FIRST_COMPLETED)
         now.cancel()
         undelivered = {lane.name: lane.events for lane in self.lanes if lane.events}
         if undelivered:
-            self._log.error("stopped with events that their producers still have", undelivered=undelivered)
+            self._log.error(
+                "stopped with events that were not delivered; they are not acknowledged, and only a producer"
+                " that still runs will send them again",
+                undelivered=undelivered,
+            )
         else:
             self._log.info("drained")
         if self._stop_now.is_set():
-            stopped.cancel()
+            delivered.cancel()
             return EXIT_FORCED
         return EXIT_UNDELIVERED if undelivered else 0
+
+    async def _deliver_the_rest(self, server: grpc.aio.Server) -> None:
+        """Return when producers have heard of everything and nothing is left, or there is no more time."""
+        grace = self.config.grace_seconds
+        streams_ended = asyncio.create_task(server.stop(grace))
+        # Producers may be gone; what was taken from them is delivered all the same.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                for lane in self.lanes:
+                    await lane.wait_until_empty()
+        await streams_ended
 
     def status(self) -> dict[str, object]:
         """Describe the process for the admin port."""
@@ -161,6 +179,7 @@ class Sidecar:
             "backends": {
                 lane.name: {
                     "state": lane.state,
+                    "order": lane.order,
                     "waiting_events": lane.events,
                     "waiting_bytes": lane.bytes,
                     "most_events": self.config.max_queue_events,
@@ -178,6 +197,17 @@ class Sidecar:
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._log.info("ready")
+
+    async def _trim_memory(self) -> None:
+        """Return memory when queues that were full are empty again; glibc alone keeps most of it."""
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        kept = OWN_MEMORY
+        while trim:
+            await asyncio.sleep(TRIM_SECONDS)
+            if resident_bytes() > kept + WORTH_TRIMMING and not any(lane.events for lane in self.lanes):
+                # In a thread, for it takes some milliseconds.
+                await asyncio.to_thread(trim, 0)
+                kept = max(OWN_MEMORY, resident_bytes())
 
     def _server(self) -> grpc.aio.Server:
         server = grpc.aio.server(

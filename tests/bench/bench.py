@@ -1,4 +1,4 @@
-"""Measures the sidecar: throughput and processor time beside bare loops, latency, memory.
+"""Measures the sidecar: throughput and processor time beside bare loops, latency, memory, blocks.
 
 The sidecar, and each bare loop, has one core to itself; servers and load have the others. Figures are what
 this machine gives at this moment; the ratios to the bare loops in the same run say most.
@@ -76,6 +76,7 @@ def main() -> int:
             except Unavailable as error:
                 results.left_out.append(f"{name} is left out: {error}")
     show(results)
+    show_blocks()
     print(f"\nAll of it took {time.monotonic() - began:.0f} s.")
     return 0
 
@@ -257,6 +258,15 @@ def show(results: Results) -> None:
         print()
     for line in results.left_out:
         print(line)
+
+
+def show_blocks() -> None:
+    """Show for how long hostile messages hold the event loop; measured in a process of its own."""
+    print("\nThe longest that the event loop is held by a message, in milliseconds of processor time\n")
+    found = subprocess.run(
+        pinned([sys.executable, str(HERE / "blocks.py")]), stdout=subprocess.PIPE, check=True, text=True
+    )
+    table(("message", "ms"), json.loads(found.stdout))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -46,6 +46,8 @@ class NullSink:
 
     limits = Limits(records=100_000, bytes=16 << 20)
     forgets_ids_after: float | None = None
+    order = "strict"
+    has_one_path = True
 
     async def ping(self) -> None:
         """Answer."""

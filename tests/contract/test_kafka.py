@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import pytest
 from bronze_client import connect
 from bronze_sidecar.envelope.event import Event
-from bronze_sidecar.errors import DeliveryError, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend, Failed
 from bronze_sidecar.sinks.kafka import connection as kafka_connection
@@ -45,6 +45,7 @@ from kafka_servers import (
     KafkaServer,
     Kept,
     admin,
+    alter_topic,
     create_topic,
     read_topic,
 )
@@ -285,6 +286,23 @@ async def test_oversized_records_fail_alone_among_many(kafka_broker: KafkaServer
     assert [number(kept) for kept in await read(kafka_broker, topic)] == expected
 
 
+async def test_a_wrong_clock_holds_records_back_until_it_is_right(
+    kafka_broker: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(kafka_broker.brokers, topic, 1, message_timestamp_before_max_ms="3600000")
+    backend = at(kafka_broker, topic)
+    batch = records(backend, [trade("A", 0), trade("A", 1)])
+    async with backend.open(Route(backend.rules())) as sink:
+        with monkeypatch.context() as wrong:
+            wrong.setattr(time, "time", lambda: 1_700_000_000.0)
+            failures = await sink.write(batch)
+        assert [(place, type(error)) for place, error in failures] == [(0, Transient), (1, Transient)]
+        assert "check the clock" in str(failures[0].error)
+        assert "message.timestamp.before.max.ms" in str(failures[0].error)
+        assert not await sink.write(batch)
+    assert [number(kept) for kept in await read(kafka_broker, topic)] == [0, 1]
+
+
 async def test_a_record_may_be_as_large_as_the_topic_allows(kafka_broker: KafkaServer, topic: str) -> None:
     create_topic(kafka_broker.brokers, topic, max_message_bytes="4000000")
     large = b"x" * 3_000_000
@@ -437,6 +455,73 @@ async def test_another_kind_of_listener_gives_a_hint(
 # -- brokers that fail
 
 
+async def test_a_refusal_after_a_lost_answer_uses_no_number_twice(
+    kafka_broker: KafkaServer, topic: str
+) -> None:
+    """What was stored without an answer must not pass for what comes next."""
+    create_topic(kafka_broker.brokers, topic)
+    async with Proxy(kafka_broker) as proxy:
+        backend = made(f"--kafka-brokers=127.0.0.1:{kafka_broker.proxy_port}", f"--kafka-topic={topic}")
+        async with backend.open(Route(backend.rules())) as sink:
+            assert not await sink.write(records(backend, [trade("A", 0)]))
+            proxy.on_swallowed = lambda: alter_topic(kafka_broker.brokers, topic, "max.message.bytes", "1000")
+            proxy.swallow_next_answer = True
+            with pytest.raises(Disconnected):
+                await sink.write(records(backend, [event("A", 1, b"x" * 2000)]))
+            with pytest.raises(Disconnected):
+                await sink.write(records(backend, [trade("A", 2)]))
+        (failure,) = await write(backend, [event("A", 1, b"x" * 2000)])
+        assert isinstance(failure.error, Permanent)
+        assert not await write(backend, [trade("A", 2)])
+    stored = await read(kafka_broker, topic)
+    assert [kept.value for kept in stored][1] == b"x" * 2000
+    assert [number(stored[0]), number(stored[2])] == [0, 2]
+
+
+async def test_a_batch_that_breaks_the_connection_is_alone_in_doubt(
+    narrow_kafka: KafkaServer, topic: str
+) -> None:
+    create_topic(narrow_kafka.brokers, topic, 1)
+    create_topic(narrow_kafka.brokers, f"{topic}.large", 1)
+    backend = at(narrow_kafka, topic, f"--kafka-topic-routing=quote:{topic}.large")
+    poison = event("A", 1, b"x" * 300_000, payload_case="quote")
+    async with backend.open(Route(backend.rules())) as sink:
+        failures = await sink.write(records(backend, [trade("A", 0), poison, trade("A", 2)]))
+        assert [(place, type(error)) for place, error in failures] == [(1, Disconnected)]
+        assert "socket.request.max.bytes" in str(failures[0].error)
+        with pytest.raises(Disconnected):
+            await sink.write(records(backend, [trade("A", 3)]))
+    async with backend.open(Route(backend.rules())) as sink:
+        with pytest.raises(Disconnected, match=r"socket\.request\.max\.bytes"):
+            await sink.write(records(backend, [poison]))
+    after = event("A", 4, b"small", payload_case="quote")
+    assert not await write(backend, [trade("A", 3), after])
+    assert [number(kept) for kept in await read(narrow_kafka, topic)] == [0, 2, 3]
+    assert [kept.value for kept in await read(narrow_kafka, f"{topic}.large")] == [b"small"]
+
+
+async def test_what_is_known_of_one_topic_is_told_although_the_connection_was_lost_for_another(
+    narrow_kafka: KafkaServer, topic: str
+) -> None:
+    create_topic(narrow_kafka.brokers, f"{topic}.large", 1)
+    backend = at(narrow_kafka, topic, f"--kafka-topic-routing=quote:{topic}.large")
+    poison = event("A", 1, b"x" * 300_000, payload_case="quote")
+    failures = await write(backend, [trade("A", 0), poison])
+    assert [(place, type(error)) for place, error in failures] == [(0, Transient), (1, Disconnected)]
+    assert "does not exist" in str(failures[0].error)
+
+
+async def test_many_partitions_may_be_too_much_for_one_request_but_not_for_several(
+    narrow_kafka: KafkaServer, topic: str
+) -> None:
+    create_topic(narrow_kafka.brokers, topic, 8)
+    backend = at(narrow_kafka, topic)
+    events = [event(f"S{position}", position, b"%d" % position + b"x" * 20_000) for position in range(16)]
+    assert not await write(backend, events)
+    stored = await read(narrow_kafka, topic)
+    assert sorted(int(kept.value.partition(b"x")[0]) for kept in stored) == list(range(16))
+
+
 async def test_what_was_stored_without_an_answer_is_not_stored_twice(
     kafka_broker: KafkaServer, topic: str
 ) -> None:
@@ -460,6 +545,7 @@ class Proxy:
         self._outer = server.proxy_port
         self._tasks: set[asyncio.Task[None]] = set()
         self.swallow_next_answer = False
+        self.on_swallowed: Callable[[], None] = lambda: None
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._outer)
@@ -482,6 +568,7 @@ class Proxy:
             while answer := await inner_reader.read(1 << 16):
                 if self.swallow_next_answer:
                     self.swallow_next_answer = False
+                    self.on_swallowed()
                     break
                 writer.write(answer)
         finally:

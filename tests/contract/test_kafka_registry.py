@@ -14,6 +14,7 @@ import ssl
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
@@ -283,9 +284,25 @@ async def test_encrypts_to_the_registry(
 ) -> None:
     registry.socket = certificates.server_context().wrap_socket(registry.socket, server_side=True)
     registry.scheme = "https"
-    error = await opening_error(at(kafka_server, registry, topic))
-    assert isinstance(error, Transient)
-    assert "CERTIFICATE_VERIFY_FAILED" in str(error)
+    for flags in ((), (f"--kafka-schema-registry-ca-file={certificates.other_ca_file}",)):
+        error = await opening_error(at(kafka_server, registry, topic, *flags))
+        assert isinstance(error, Permanent)
+        assert str(error).startswith("the registry: the server's certificate is not trusted (")
+        assert str(error).endswith("): check --kafka-schema-registry-ca-file")
+    private = f"--kafka-schema-registry-ca-file={certificates.ca_file}"
+    assert not await write(at(kafka_server, registry, topic, private), ["A"])
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca_file))  # what the system trusts
     assert ssl.get_default_verify_paths().cafile == str(certificates.ca_file)
+    monkeypatch.setattr("bronze_sidecar.sinks.kafka.registry._numbers", {})
     assert not await write(at(kafka_server, registry, topic), ["A"])
+
+
+async def test_a_file_that_holds_no_certificates_is_named(
+    kafka_server: KafkaEndpoint, registry: Registry, topic: str, tmp_path: Path
+) -> None:
+    registry.scheme = "https"
+    (tmp_path / "ca.pem").write_text("nothing")
+    file = f"--kafka-schema-registry-ca-file={tmp_path / 'ca.pem'}"
+    error = await opening_error(at(kafka_server, registry, topic, file))
+    assert isinstance(error, Permanent)
+    assert str(error).startswith("--kafka-schema-registry-ca-file cannot be used: ")

@@ -10,7 +10,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aws_servers import BREAK, HANG, Call, FaultProxy, Refusal, Relay, aws_client, deliver, fault_proxy, reach
+from aws_servers import (
+    BREAK,
+    HANG,
+    TOO_LARGE,
+    Call,
+    FaultProxy,
+    Refusal,
+    Relay,
+    aws_client,
+    deliver,
+    fault_proxy,
+    reach,
+)
 from botocore.exceptions import BotoCoreError
 from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
@@ -164,6 +176,10 @@ def backend_at(url: str, stream: str, *more: str) -> Backend:
     return made
 
 
+def keys_of(call: Call) -> list[str]:
+    return [entry.get("PartitionKey", "") for entry in call.entries]
+
+
 def trades(count: int, keys: int) -> list[Any]:
     return [trade(f"K{number % keys}", number) for number in range(count)]
 
@@ -207,13 +223,59 @@ async def test_only_the_refused_record_and_those_behind_it_are_reported(
     }
 
 
-async def test_a_write_of_which_nothing_was_stored_fails_as_a_whole(proxy: FaultProxy, stream: str) -> None:
+async def test_of_a_write_that_was_refused_each_record_is_reported(proxy: FaultProxy, stream: str) -> None:
     proxy.refuses = lambda _: True
     backend = backend_at(proxy.url, stream)
     async with backend.open(Route(backend.rules())) as sink:
-        with pytest.raises(Transient) as caught:
-            await sink.write(records(backend, trades(9, 3)))
-    assert not isinstance(caught.value, NotTried | Disconnected)
+        failures = await sink.write(records(backend, trades(5, 3)))
+    assert [type(error) for _, error in failures] == [Transient, Transient, Transient, NotTried, NotTried]
+
+
+async def test_of_a_throttled_call_each_record_is_reported(proxy: FaultProxy, stream: str) -> None:
+    proxy.judge = lambda call: Refusal(THROTTLED) if call.entries else None
+    backend = backend_at(proxy.url, stream)
+    async with backend.open(Route(backend.rules())) as sink:
+        failures = await sink.write(records(backend, trades(3, 2)))
+    assert [type(error) for _, error in failures] == [Transient, Transient, NotTried]
+
+
+async def test_a_lost_call_leaves_only_its_own_records_in_doubt(proxy: FaultProxy, stream: str) -> None:
+    proxy.judge = lambda call: BREAK if "binance|K1|trade" in keys_of(call) else None
+    backend = backend_at(proxy.url, stream, "--kinesis-max-call-bytes=1048576")
+    events = [event(f"K{number}", number, b"x" * 1_000_000) for number in range(3)]
+    async with backend.open(Route(backend.rules())) as sink:
+        failures = await sink.write(records(backend, events))
+    assert [(place, type(error)) for place, error in failures] == [(1, Disconnected)]
+    assert len(read(proxy.onward, stream)) == 2
+
+
+async def test_a_stream_whose_key_is_disabled_holds_back_only_its_own_records(
+    proxy: FaultProxy, stream: str
+) -> None:
+    proxy.judge = lambda call: (
+        Refusal("KMSDisabledException") if call.entries and call.body["StreamName"].endswith("-B") else None
+    )
+    backend = backend_at(proxy.url, f"{stream}-{{{{symbol}}}}")
+    create(proxy.onward, f"{stream}-A", f"{stream}-B")
+    events = [trade("BA"[number % 2], number) for number in range(20)]
+    async with backend.open(Route(backend.rules())) as sink:
+        failures = await sink.write(records(backend, events))
+    assert [place for place, _ in failures] == list(range(0, 20, 2))
+    assert "KMSDisabledException" in str(failures[0].error)
+    assert isinstance(failures[0].error, Transient)
+    assert by_key(read(proxy.onward, f"{stream}-A")) == {"binance|A|trade": list(range(1, 20, 2))}
+
+
+async def test_a_gateway_that_finds_a_call_too_large_gets_smaller_ones(
+    proxy: FaultProxy, stream: str
+) -> None:
+    """Such an answer has no code: the status is all there is."""
+    proxy.judge = lambda call: TOO_LARGE if "binance|K1|trade" in keys_of(call) else None
+    backend = backend_at(proxy.url, stream)
+    async with backend.open(Route(backend.rules())) as sink:
+        failures = await sink.write(records(backend, trades(3, 3)))
+    assert [(place, isinstance(error, Permanent)) for place, error in failures] == [(1, True)]
+    assert sorted(by_key(read(proxy.onward, stream))) == ["binance|K0|trade", "binance|K2|trade"]
 
 
 async def test_throttled_calls_are_repeated_and_counted(proxy: FaultProxy, stream: str) -> None:
@@ -375,8 +437,13 @@ async def test_whoever_may_not_write_is_told_and_nothing_is_given_up(proxy: Faul
     proxy.judge = lambda call: Refusal("AccessDeniedException") if call.entries else None
     backend = backend_at(proxy.url, stream)
     async with backend.open(Route(backend.rules())) as sink:
-        with pytest.raises(Transient, match="AccessDenied"):
-            await sink.write(records(backend, trades(3, 3)))
+        failures = await sink.write(records(backend, trades(3, 3)))
+    assert [(place, isinstance(error, Transient)) for place, error in failures] == [
+        (0, True),
+        (1, True),
+        (2, True),
+    ]
+    assert "AccessDenied" in str(failures[0].error)
 
 
 async def test_an_unknown_key_names_the_options_and_not_its_value(proxy: FaultProxy) -> None:

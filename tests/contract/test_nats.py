@@ -19,7 +19,7 @@ from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transi
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend
 from bronze_sidecar.sinks.nats import sink as nats_sink
-from bronze_sidecar.sinks.nats.sink import covers
+from bronze_sidecar.sinks.nats.streams import covers
 from configurations import backend_of
 from contract.contract import Peer, SinkContract, Stored, event, headed_event, price, records, trade
 from nats.aio.client import Client
@@ -33,7 +33,7 @@ StartNats = Callable[..., NatsServer]
 
 
 @asynccontextmanager
-async def client(url: str, **options: Any) -> AsyncIterator[Client]:
+async def client(url: str | list[str], **options: Any) -> AsyncIterator[Client]:
     """Connect by the library's ordinary means."""
     connected = await nats.connect(url, **options)
     try:
@@ -433,17 +433,16 @@ async def test_takes_the_next_server_when_the_first_is_down(start_nats: StartNat
         assert not await sink.write(records(made, [trade("A", 1)]))
 
 
+@pytest.mark.parametrize("way", [("--nats-stream=S", "--nats-batching=off"), ("--nats-jetstream=false",)])
 async def test_a_subject_that_the_user_may_not_publish_to_is_named(
-    start_nats: StartNats, monkeypatch: pytest.MonkeyPatch
+    start_nats: StartNats, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(nats_sink, "ANSWER_SECONDS", 1.0)
     allowed = 'publish: ["$JS.API.>", "x.A"], subscribe: ["_INBOX.>"]'
     server = start_nats(
         config=f"authorization: {{ users: [ {{ user: w, password: p, permissions: {{ {allowed} }} }} ] }}"
     )
-    made = backend(
-        reach(server.port), "--nats-user=w", "--nats-pass=p", "--nats-stream=S", "--nats-subject=x.{{symbol}}"
-    )
+    made = backend(reach(server.port), "--nats-user=w", "--nats-pass=p", "--nats-subject=x.{{symbol}}", *way)
     async with made.open(Route(made.rules())) as sink:
         failures = await sink.write(records(made, [trade("A", 1), trade("B", 2), trade("A", 3)]))
     assert [(failure.place, type(failure.error)) for failure in failures] == [(1, Permanent)]

@@ -17,6 +17,8 @@ from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend, Failed, Sink
 from bronze_sidecar.sinks.redis import connection as redis_connection
 from bronze_sidecar.sinks.redis import link as redis_link
+from bronze_sidecar.sinks.redis.link import SingleServer
+from bronze_sidecar.sinks.redis.sink import Encoder, RedisSink
 from configurations import backend_of
 from contract.contract import (
     Peer,
@@ -243,10 +245,10 @@ async def test_a_user_who_may_write_to_some_keys_alone(start_redis: StartRedis) 
     login = ("--redis-username=writer", "--redis-password=secret")
     events = [trade("ABC"[number % 3], number) for number in range(9)]
     failures = await write_once(backend_at(server.port, "acl", *login), *events)
-    assert [(place, type(error)) for place, error in failures] == [
-        (1, Permanent),
-        (4, Permanent),
-        (7, Permanent),
+    assert [(place, isinstance(error, Permanent)) for place, error in failures] == [
+        (1, True),
+        (4, True),
+        (7, True),
     ]
     assert "'acl.B'" in str(failures[0].error)
     assert await prices(server.url, "acl.A") == [0, 3, 6]
@@ -264,7 +266,7 @@ async def test_a_user_who_may_do_nothing_but_add(start_redis: StartRedis) -> Non
         failures = await sink.write(records(backend, events))
         assert not await sink.write(records(backend, [headed_event()])[:0])
     assert [place for place, _ in failures] == list(range(1, 300, 3))
-    assert {type(error) for _, error in failures} == {Permanent}
+    assert all(isinstance(error, Permanent) for _, error in failures)
     assert "'acl.B'" in str(failures[0].error)
     assert await prices(server.url, "acl.A") == list(range(0, 300, 3))
     assert await prices(server.url, "acl.C") == list(range(2, 300, 3))
@@ -313,44 +315,131 @@ async def test_a_key_of_another_type_stops_its_own_records_alone(start_redis: St
         await connected.set("types.B", "no stream")
     events = [trade(symbol, number) for number, symbol in enumerate("ABABCA")]
     failures = await write_once(backend, *events)
-    assert [(place, type(error)) for place, error in failures] == [(1, Permanent), (3, Permanent)]
+    assert [(place, isinstance(error, Permanent)) for place, error in failures] == [(1, True), (3, True)]
     assert "stream 'types.B': WRONGTYPE" in str(failures[0].error)
     assert await prices(server.url, "types.A") == [0, 2, 5]
     assert await prices(server.url, "types.C") == [4]
 
 
-async def test_entries_behind_a_failed_one_of_their_key_are_not_tried(start_redis: StartRedis) -> None:
+async def test_a_stream_that_can_grow_no_more_refuses_its_own_records_alone(
+    start_redis: StartRedis,
+) -> None:
     server = start_redis()
     backend = backend_at(server.port, "full")
     async with client(server.url) as connected, backend.open(Route(backend.rules())) as sink:
-        # The one way to make a healthy server refuse an entry for a while.
-        await connected.xadd("full.B", {"data": trade("B", 0).envelope}, id=f"{2**64 - 1}-{2**64 - 1}")
-        batch = records(backend, [trade(symbol, number) for number, symbol in enumerate("ABABCB")])
-        failures = await sink.write(batch)
-        assert [(place, type(error)) for place, error in failures] == [
-            (1, Transient),
-            (3, NotTried),
-            (5, NotTried),
-        ]
-        await connected.delete("full.B")
-        assert not await sink.write([batch[place] for place, _ in failures])
+        await connected.xadd("full.B", {"data": b"the last"}, id=f"{2**64 - 1}-{2**64 - 1}")
+        failures = await sink.write(
+            records(backend, [trade(symbol, number) for number, symbol in enumerate("ABABC")])
+        )
+    assert [(place, isinstance(error, Permanent)) for place, error in failures] == [(1, True), (3, True)]
+    assert "stream 'full.B': ERR The stream has exhausted the last possible ID" in str(failures[0].error)
     assert await prices(server.url, "full.A") == [0, 2]
-    assert await prices(server.url, "full.B") == [1, 3, 5]
     assert await prices(server.url, "full.C") == [4]
 
 
-async def test_a_server_without_memory_takes_entries_when_there_is_some(start_redis: StartRedis) -> None:
-    server = start_redis("--maxmemory-policy", "noeviction")
-    backend = backend_at(server.port, "memory")
+ALL = ("--user", "writer", "on", ">secret", "~*", "+@all")
+PLAIN = ("--user", "writer", "on", ">secret", "~*", "-@all", "+xadd")
+LOGIN = ("--redis-username=writer", "--redis-password=secret")
+
+
+@pytest.mark.parametrize("user", [ALL, PLAIN], ids=["script", "plain"])
+async def test_of_a_write_for_which_there_is_no_memory_each_entry_is_reported(
+    start_redis: StartRedis, user: tuple[str, ...]
+) -> None:
+    server = start_redis("--maxmemory-policy", "noeviction", *user)
+    backend = backend_at(server.port, "memory", *LOGIN)
     async with client(server.url) as connected, backend.open(Route(backend.rules())) as sink:
+        batch = records(backend, [trade("A", 1), trade("B", 2), trade("A", 3)])
+        assert not await sink.write(batch)
         await connected.config_set("maxmemory", "100kb")
-        batch = records(backend, [trade("A", 1), trade("B", 2)])
-        with pytest.raises(Transient, match="OOM") as caught:
-            await sink.write(batch)
-        assert not isinstance(caught.value, Disconnected)
+        failures = await sink.write(batch)
+        assert [(place, type(error)) for place, error in failures] == [
+            (0, Transient),
+            (1, Transient),
+            (2, NotTried),
+        ]
+        assert str(failures[0].error).startswith("OOM ")
         await connected.config_set("maxmemory", "0")
         assert not await sink.write(batch)
-    assert await prices(server.url, "memory.A") == [1]
+    assert await prices(server.url, "memory.A") == [1, 3, 1, 3]
+
+
+async def test_a_lost_connection_is_the_whole_write(start_redis: StartRedis) -> None:
+    server = start_redis(*PLAIN)
+    backend = backend_at(server.port, "lost", *LOGIN)
+    async with client(server.url) as connected, backend.open(Route(backend.rules())) as sink:
+        await connected.client_kill_filter(_type="normal", skipme=True)
+        with pytest.raises(Disconnected):
+            await sink.write(records(backend, [trade("A", 1), trade("A", 2), trade("B", 3)]))
+
+
+async def test_a_proxy_that_hides_a_cluster(start_redis: StartRedis) -> None:
+    """It says that it is one server, and refuses a call for keys of several nodes."""
+    server = start_redis("--cluster-enabled", "yes")
+    backend = backend_at(server.port, "hidden")
+    connection = redis.asyncio.Connection(host="127.0.0.1", port=server.port, protocol=2)
+    async with client(server.url) as connected:
+        await connected.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        async with asyncio.timeout(10):
+            while b"cluster_state:ok" not in await connected.execute_command("CLUSTER", "INFO"):
+                pass
+    await connection.connect()  # type: ignore[no-untyped-call]
+    try:
+        sink = RedisSink(SingleServer(connection), Encoder("", None, 1024), scripted=True)
+        for first in (0, 6):
+            events = [trade("ABC"[number % 3], number) for number in range(first, first + 6)]
+            assert not await sink.write(records(backend, events))
+    finally:
+        await connection.disconnect()
+    assert await prices(server.url, "hidden.B") == [1, 4, 7, 10]
+
+
+# -- records that break the connection
+
+
+async def test_a_value_that_would_fill_the_query_buffer_fails_alone(start_redis: StartRedis) -> None:
+    server = start_redis("--client-query-buffer-limit", "1mb")
+    backend = backend_at(server.port, "large")
+    most = b"x" * (1024 * 1024 - 2)
+    failures = await write_once(
+        backend, trade("A", 0), event("A", 1, most + b"x"), event("B", 2, most), trade("A", 3)
+    )
+    assert [(place, type(error)) for place, error in failures] == [(1, Permanent)]
+    assert str(failures[0].error) == "the event has 1048575 bytes; the server allows 1048574"
+    assert await prices(server.url, "large.A") == [0, 3]
+    async with client(server.url) as connected:
+        assert [each.data for each in await read_stream(connected, "large.B")] == [most]
+
+
+async def test_a_value_that_fills_a_query_buffer_whose_limit_is_not_told(start_redis: StartRedis) -> None:
+    server = start_redis("--client-query-buffer-limit", "1mb", *ALL, "-config")
+    backend = backend_at(server.port, "large", *LOGIN)
+    batch = records(backend, [trade("A", 0), event("A", 1, b"x" * 2 * 1024 * 1024), trade("B", 2)])
+    async with backend.open(Route(backend.rules())) as sink:
+        with pytest.raises(Disconnected):
+            await sink.write(batch)
+    async with backend.open(Route(backend.rules())) as sink:
+        assert not await sink.write([batch[0], batch[2]])
+    assert await prices(server.url, "large.A") == [0]
+    assert await prices(server.url, "large.B") == [2]
+
+
+async def test_without_scripts_a_value_that_is_too_large_fails_alone(start_redis: StartRedis) -> None:
+    server = start_redis("--proto-max-bulk-len", "1mb", *PLAIN)
+    backend = backend_at(server.port, "large", *LOGIN)
+    # The larger one was not sent yet, and must not be blamed.
+    sizes = [1024 * 1024 + 1, 1024 * 1024 + 2]
+    events = [*(event("A", number, b"x" * size) for number, size in enumerate(sizes)), trade("A", 2)]
+    async with backend.open(Route(backend.rules())) as sink:
+        failures = await sink.write(records(backend, events))
+    assert [(place, type(error)) for place, error in failures] == [
+        (0, Permanent),
+        (1, NotTried),
+        (2, NotTried),
+    ]
+    errors = await write_all(backend, records(backend, events))
+    assert {place: type(error) for place, error in errors.items()} == {0: Permanent, 1: Permanent}
+    assert await prices(server.url, "large.A") == [2]
 
 
 async def test_a_server_that_forgot_the_script(start_redis: StartRedis) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
@@ -10,12 +11,17 @@ from pathlib import Path
 
 import pytest
 from bronze_buses.errors import BusError
-from bronze_client import PublishError, connect
+from bronze_client import PublishError
+from bronze_pipeline.sources.base import BusSource
+from bronze_pipeline.sources.kinesis.bus import KinesisSource
 from bronze_pipeline.sources.nats.bus import NatsSource
 from bronze_pipeline.sources.redis.bus import RedisSource
+from bronze_pipeline.sources.sqs.bus import SqsSource
 from bronze_sidecar.errors import DeliveryError
 from bronze_sidecar.routing.route import Route
+from clients import ClientUnderTest
 from configurations import backend_of
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 from servers import Certificates, free_port
 from sidecar_process import sidecar
@@ -64,6 +70,12 @@ async def listening(greeting: bytes = b"") -> AsyncIterator[Listener]:
         await listener.close()
 
 
+def seen(listener: Listener) -> bool:
+    """Tell whether a listener can read the secret in what it got."""
+    hidden = base64.b64encode(f"u:{SECRET}".encode())
+    return SECRET.encode() in listener.received or hidden in listener.received
+
+
 def greeting() -> bytes:
     return b"INFO " + json.dumps(INFO).encode() + b"\r\n"
 
@@ -85,6 +97,10 @@ SINKS: dict[str, Callable[[int], tuple[str, ...]]] = {
     "kafka": lambda port: (
         *(f"--kafka-brokers=127.0.0.1:{port}", "--kafka-ssl", "--kafka-sasl-mechanism=plain"),
         *("--kafka-sasl-username=u", f"--kafka-sasl-password={SECRET}"),
+    ),
+    "kafka registry": lambda port: (
+        *("--kafka-brokers=127.0.0.1:1", f"--kafka-schema-registry-url=https://127.0.0.1:{port}"),
+        *("--kafka-schema-registry-auth-username=u", f"--kafka-schema-registry-auth-password={SECRET}"),
     ),
     "kinesis": lambda port: (
         *("--kinesis-region=eu-central-1", f"--kinesis-endpoint-url=https://127.0.0.1:{port}"),
@@ -117,41 +133,63 @@ async def test_a_sink_sends_nothing_in_clear_text(name: str, monkeypatch: pytest
                 pass
     # A client that encrypts from the start begins a handshake; the NATS client waits to be asked for one.
     assert listener.received[:2] in {b"", b"\x16\x03"}
-    assert SECRET.encode() not in listener.received
+    assert not seen(listener)
     assert SECRET not in str(refused.value)
     if bus == "nats":
         assert "the server does not offer TLS" in str(refused.value)
 
 
-async def test_sources_send_nothing_in_clear_text(tmp_path: Path, certificates: Certificates) -> None:
+def look_for_events(source: BusSource) -> None:
+    reader = source.streamReader(StructType())
+    reader.latestOffset(reader.initialOffset(), ReadMaxRows(1))
+
+
+async def test_sources_send_nothing_in_clear_text(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bronze_pipeline.sources.aws.ATTEMPTS", 1)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", SECRET)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     file = tmp_path / "secret"
     file.write_text(SECRET)
     files = {"passwordFile": str(file), "tlsCaFile": str(certificates.ca_file)}
-    async with listening(greeting()) as nats, listening() as redis:
-        readers = [
+    ca_file = {"tlsCaFile": str(certificates.ca_file), "region": "eu-central-1"}
+    async with (
+        listening(greeting()) as nats,
+        listening() as redis,
+        listening() as kinesis,
+        listening() as sqs,
+    ):
+        sources: list[BusSource] = [
             NatsSource({"servers": f"tls://127.0.0.1:{nats.port}", "stream": "S", "user": "u", **files}),
             RedisSource({"url": f"rediss://127.0.0.1:{redis.port}", "keys": "k", **files}),
+            KinesisSource({"stream": SECRET, "endpointUrl": f"https://127.0.0.1:{kinesis.port}", **ca_file}),
+            SqsSource({"queue": SECRET, "endpointUrl": f"https://127.0.0.1:{sqs.port}", **ca_file}),
         ]
-        monitored = [nats, redis]
-        for reader, listener in zip(readers, monitored, strict=True):
+        for source, listener in zip(sources, [nats, redis, kinesis, sqs], strict=True):
             with pytest.raises(BusError):
-                await asyncio.to_thread(reader.streamReader(StructType()).initialOffset)
+                await asyncio.to_thread(look_for_events, source)
             assert listener.received[:2] in {b"", b"\x16\x03"}
-            assert SECRET.encode() not in listener.received
+            assert not seen(listener)
 
 
-async def test_the_python_client_sends_nothing_in_clear_text(certificates: Certificates) -> None:
-    async with listening() as listener:
-        with pytest.raises(PublishError):
-            async with connect(
-                f"127.0.0.1:{listener.port}",
+@pytest.mark.parametrize("greets", [False, True])
+async def test_a_client_sends_nothing_in_clear_text(
+    client: ClientUnderTest, greets: bool, certificates: Certificates
+) -> None:
+    # As a gRPC server without TLS greets: with its settings.
+    async with listening(b"\0\0\0\x04\0\0\0\0\0" if greets else b"") as listener:
+        with pytest.raises(PublishError) as caught:
+            async with client.connect(
+                f"localhost:{listener.port}",  # a name, as certificates have
                 tls_ca_file=certificates.ca_file,
                 close_timeout=1.0,
                 source=SECRET,
             ) as publisher:
-                publisher.publish({"type": "trade", "exchange": SECRET})
-    assert listener.received[:2] in {b"", b"\x16\x03"}
-    assert SECRET.encode() not in listener.received
+                await publisher.publish({"type": "trade", "exchange": SECRET})
+    assert caught.value.unacknowledged == 1
+    assert listener.received[:2] == b"\x16\x03"
+    assert not seen(listener)
 
 
 def test_secrets_without_encryption_and_sockets_in_public_folders_are_warned_of(tmp_path: Path) -> None:
@@ -163,12 +201,18 @@ def test_secrets_without_encryption_and_sockets_in_public_folders_are_warned_of(
         *("--nats-servers=192.0.2.1:4222", "--nats-subject=s", "--nats-user=u", f"--nats-pass={SECRET}"),
         *("--kafka-brokers=127.0.0.1:1", "--kafka-topic=t", "--kafka-sasl-mechanism=plain"),
         *("--kafka-sasl-username=u", f"--kafka-sasl-password={SECRET}"),
+        *("--kafka-schema-registry-url=http://192.0.2.1:8081", "--kafka-schema-registry-auth-username=u"),
+        f"--kafka-schema-registry-auth-password={SECRET}",
         f"--listen=unix://{public}/s",
     )
     with sidecar(*options) as process:
         text = process.log.read_text()
         warned = [line["option"] for line in process.log_lines() if "encryption" in line["event"]]
-        assert sorted(warned) == ["--nats-pass", "--redis-password"]
+        assert sorted(warned) == [
+            "--kafka-schema-registry-auth-password",
+            "--nats-pass",
+            "--redis-password",
+        ]
         (public_socket,) = [line for line in process.log_lines() if "name of this socket" in line["event"]]
         assert public_socket["path"] == f"{public}/s"
         assert SECRET not in text

@@ -12,9 +12,9 @@ import pytest
 from bronze_client import PublishError, connect_sync
 from bronze_client.schema import NormalizedEvent, Trade
 from buses import Bus, NatsBus, RedisBus, assert_complete, trade
-from clients import ClientUnderTest, NodeClient, until_stats
+from clients import ClientUnderTest, NodeClient, until_inside, until_stats
 from servers import NatsServer, RedisServer
-from sidecar_process import sidecar
+from sidecar_process import SidecarProcess, sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
 
@@ -137,3 +137,32 @@ async def test_blocks_of_lines_arrive_through_a_restart_line_by_line(
             await publisher.flush(LONG)
             assert (await publisher.stats()).acknowledged == 20_000
         await assert_complete(bus, {"s": 20_000})
+
+
+async def test_a_sidecar_that_takes_less_than_the_one_before_gets_everything(
+    client: ClientUnderTest, start_nats: Callable[..., NatsServer]
+) -> None:
+    """Batches that were sent before are larger than a request may be now; repeated, they would never end."""
+    server = start_nats()
+    with sidecar(*NatsBus(server).options()) as process:
+        process.wait_until_ready()
+        server.freeze()
+        async with client.connect(process.address) as publisher:
+            assert all(await publisher.publish_all([MESSAGE] * 5000))
+            await until_inside(publisher, lambda inside: inside.sent)
+            process.kill()
+            smaller = SidecarProcess(
+                process.directory,
+                *NatsBus(server).options(),
+                "--max-event-bytes=1024",
+                "--max-queue-events=100",
+            )
+            server.thaw()
+            smaller.start()
+            try:
+                await publisher.flush(LONG)
+                stats = await publisher.stats()
+                assert (stats.acknowledged, stats.published, stats.dropped) == (5000, 5000, 0)
+            finally:
+                await publisher.close()
+                smaller.stop()

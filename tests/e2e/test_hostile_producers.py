@@ -1,6 +1,7 @@
 """Whatever a producer sends, the sidecar stays within its memory, keeps answering, and serves the others.
 
 The limit is that of the chart, 512 MiB; the peak of what the process ever had resident is compared with it.
+After an attack it has little more than before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import secrets
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +28,7 @@ from bronze_client.schema import (
     PublishResponse,
     StreamContext,
 )
+from bronze_sidecar.envelope.wire import varint
 from servers import HOST, NatsServer
 from sidecar_process import SidecarProcess, sidecar
 
@@ -33,6 +36,10 @@ pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 
 MEBIBYTE = 1 << 20
 LIMIT = 512 * MEBIBYTE
+SHARE = 128 * MEBIBYTE
+"""A third of what is left beside the process itself: for queues."""
+LEFT = 64 * MEBIBYTE
+"""What the allocators may keep of memory that was given back: pieces between others that live on."""
 HONEST = 10_000
 PUBLISH = "/bronze.sidecar.v1.SidecarService/Publish"
 PUBLISH_BATCH = "/bronze.sidecar.v1.SidecarService/PublishBatch"
@@ -84,9 +91,13 @@ class Attacker:
 
     async def single(self, batch: Batch) -> str:
         request = PublishBatchRequest(context=StreamContext(stream_id="s"), batch=batch)
+        return await self.send(request.SerializeToString())
+
+    async def send(self, request: bytes) -> str:
+        """Send a request that carries a single batch; return why it was refused."""
         try:
             call: Any = self.channel().unary_unary(PUBLISH_BATCH)
-            await call(request.SerializeToString())
+            await call(request)
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
         return ""
@@ -131,6 +142,21 @@ async def empty_envelopes(attacker: Attacker) -> str:
     return await attacker.single(Batch(envelopes=[b""] * 600_000))
 
 
+async def thirty_million_empty_envelopes(attacker: Attacker) -> str:
+    context = PublishBatchRequest(context=StreamContext(stream_id="s")).SerializeToString()
+    batch = Batch(envelopes=[b""]).SerializeToString() * 30_000_000
+    return await attacker.send(b"%b\x12%b%b" % (context, varint(len(batch)), batch))
+
+
+async def refused_batches_of_many_runs(attacker: Attacker) -> str:
+    said = set()
+    for _ in range(30):
+        call = await attacker.stream()
+        await attacker.batch(call, Batch(sequence=1, envelopes=[b""] * 600_000))
+        said.add(await attacker.until_answered(call))
+    return "; ".join(said)
+
+
 async def large_meta_on_many_streams(attacker: Attacker) -> str:
     said = ""
     for _ in range(20):
@@ -152,6 +178,29 @@ async def many_symbols_on_many_streams(attacker: Attacker) -> str:
     return said
 
 
+async def symbols_of_three_kilobytes_on_many_streams(attacker: Attacker) -> str:
+    said = set()
+    for _ in range(20):
+        call = await attacker.stream()
+        for first in range(0, 4096, 256):
+            symbols = [b"%d%b" % (number, b"s" * 2900) for number in range(first, first + 256)]
+            lines = [TRADE.replace(b'"S"', b'"%b"' % symbol) for symbol in symbols]
+            number = first // 256 + 1
+            await attacker.batch(call, Batch(sequence=number, first_position=first, json=lines))
+            said.add(await attacker.until_answered(call))
+    return "; ".join(said)
+
+
+async def symbols_of_900_kilobytes(attacker: Attacker) -> str:
+    call = await attacker.stream()
+    said = set()
+    for number in range(1, 641):
+        line = TRADE.replace(b'"S"', b'"%d%b"' % (number, b"s" * 900_000))
+        await attacker.batch(call, Batch(sequence=number, first_position=number, json=[line]))
+        said.add(await attacker.until_answered(call))
+    return "; ".join(said)
+
+
 async def failures_of_sessions_that_are_gone(attacker: Attacker) -> str:
     channel = attacker.channel()
     for _ in range(300):
@@ -171,8 +220,12 @@ ATTACKS: dict[Callable[[Attacker], Awaitable[str]], str] = {
     as_many_levels_as_a_line_may_have: "",
     newlines: "RESOURCE_EXHAUSTED: ",
     empty_envelopes: "INVALID_ARGUMENT: the batch has more than 1024 messages",
+    thirty_million_empty_envelopes: "RESOURCE_EXHAUSTED: ",
+    refused_batches_of_many_runs: "INVALID_ARGUMENT: the batch has more than 1024 messages",
     large_meta_on_many_streams: "RESOURCE_EXHAUSTED: ",
     many_symbols_on_many_streams: "",
+    symbols_of_three_kilobytes_on_many_streams: "field 'symbol': has 2901 bytes; at most 256 are allowed",
+    symbols_of_900_kilobytes: "field 'symbol': has 900001 bytes; at most 256 are allowed",
     failures_of_sessions_that_are_gone: "",
 }
 
@@ -185,6 +238,7 @@ class Watch:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self.answers = 0
+        self.longest = 0.0
         self.faults: list[str] = []
 
     def __enter__(self) -> Self:
@@ -197,12 +251,14 @@ class Watch:
 
     def _ask(self) -> None:
         while not self._done.is_set():
+            asked = time.monotonic()
             try:
                 status, _ = self._process.get("/healthz")
             except OSError as error:
                 self.faults.append(str(error))
             else:
                 self.answers += status == 200
+            self.longest = max(self.longest, time.monotonic() - asked)
             self._done.wait(0.05)
 
 
@@ -212,6 +268,14 @@ def peak(process: SidecarProcess) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert found
     return int(found[1]) * 1024
+
+
+async def until_resident(process: SidecarProcess, most: int) -> None:
+    """Wait until the process has no more than this resident; it looks now and then what it can return."""
+    deadline = time.monotonic() + 30
+    while (resident := process.resident_bytes()) > most:
+        assert time.monotonic() < deadline, f"{resident >> 20} MiB are resident, of at most {most >> 20}"
+        await asyncio.sleep(0.1)
 
 
 async def honest(address: str) -> None:
@@ -243,6 +307,8 @@ def limited(bus: NatsServer) -> Iterator[SidecarProcess]:
 
 @contextlib.asynccontextmanager
 async def attacking(process: SidecarProcess) -> AsyncIterator[Attacker]:
+    await honest(process.address)
+    before = process.resident_bytes()
     attacker = Attacker(process.address)
     try:
         with Watch(process) as watch:
@@ -253,6 +319,11 @@ async def attacking(process: SidecarProcess) -> AsyncIterator[Attacker]:
         await attacker.close()
     await honest(process.address)
     assert peak(process) < LIMIT
+    print(
+        f"peak {peak(process) >> 20} MiB, before {before >> 20}, after {process.resident_bytes() >> 20};"
+        f" health answered within {watch.longest:.2f} s"
+    )
+    await until_resident(process, before + LEFT)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
@@ -273,6 +344,8 @@ async def test_what_waits_for_a_frozen_bus_stays_within_the_bound(tmp_path: Path
     try:
         with sidecar(*options(server), "--memory-limit=512Mi") as process:
             process.wait_until_ready()
+            await honest(process.address)
+            before = process.resident_bytes()
             server.freeze()
             attacker = Attacker(process.address)
             try:
@@ -299,6 +372,49 @@ async def test_what_waits_for_a_frozen_bus_stays_within_the_bound(tmp_path: Path
                 await attacker.close()
             await honest(process.address)
             assert peak(process) < LIMIT
+            await until_resident(process, before + SHARE)
+    finally:
+        server.stop()
+
+
+LONG_TRADES = b"\n".join([TRADE.replace(b'"type"', b'"id":"%b","type"' % (b"i" * 900))] * 1000)
+"""Nearly as large as a batch may be, also as envelopes."""
+
+
+async def test_streams_that_wait_for_room_are_woken_one_after_the_other(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "nats").start()
+    try:
+        with sidecar(*options(server), "--memory-limit=512Mi") as process:
+            process.wait_until_ready()
+            await honest(process.address)
+            before = process.resident_bytes()
+            server.freeze()
+            attacker = Attacker(process.address)
+            try:
+                for _ in range(40):
+                    call = await attacker.stream()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(0.2):
+                            for number in range(1, 41):
+                                batch = Batch(
+                                    sequence=number, first_position=1000 * number, json=[LONG_TRADES]
+                                )
+                                await attacker.batch(call, batch)
+                waiting = process.status()["backends"]["nats"]
+                assert waiting["waiting_bytes"] > waiting["most_bytes"] // 2
+                server.thaw()
+                with Watch(process) as watch:
+                    while waiting["waiting_events"]:
+                        assert waiting["waiting_bytes"] <= waiting["most_bytes"]
+                        assert waiting["waiting_events"] <= waiting["most_events"]
+                        waiting = process.status()["backends"]["nats"]
+                assert not watch.faults
+            finally:
+                server.thaw()
+                await attacker.close()
+            await honest(process.address)
+            assert peak(process) < LIMIT
+            await until_resident(process, before + LEFT)
     finally:
         server.stop()
 

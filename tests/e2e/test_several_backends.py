@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from bronze_client import connect
 from buses import NatsBus, RedisBus, assert_complete, trade
+from clients import ClientUnderTest
 from servers import NatsServer, RedisServer
 from sidecar_process import SidecarProcess, sidecar
 
@@ -43,6 +44,35 @@ async def test_one_back_end_down_delays_acknowledgements_but_not_the_other(
             assert publisher.stats.published == 3000
         await assert_complete(nats_bus, {"s": 3000}, duplicates_allowed=False)
         await assert_complete(redis_bus, {"s": 3000})
+
+
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["dead", "frozen"])
+async def test_one_back_end_down_does_not_stop_the_other_before_its_queue_is_full(
+    client: ClientUnderTest,
+    is_frozen: bool,
+    start_nats: Callable[..., NatsServer],
+    start_redis: Callable[..., RedisServer],
+) -> None:
+    nats_bus, redis_bus = NatsBus(start_nats()), RedisBus(start_redis(append_only=True))
+    count = 60_000
+    limits = ("--max-queue-events", "70000", "--max-queue-bytes", str(64 << 20))
+    with sidecar(*nats_bus.options(), *redis_bus.options(), *limits) as process:
+        process.wait_until_ready()
+        async with client.connect(
+            process.address, stream_id="s", buffer_events=count, close_timeout=60.0
+        ) as publisher:
+            (redis_bus.server.freeze if is_frozen else redis_bus.server.kill)()
+            for first in range(0, count, 5000):
+                assert all(await publisher.publish_all([trade(first + number) for number in range(5000)]))
+            while process.metric("bronze_events_published_total") < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            assert (waiting(process, "nats"), waiting(process, "redis")) == (0, count)
+            assert (await publisher.stats()).acknowledged == 0
+            await asyncio.to_thread(redis_bus.server.thaw if is_frozen else redis_bus.server.start)
+            await publisher.flush(60)
+            assert (await publisher.stats()).published == count
+        await assert_complete(nats_bus, {"s": count}, duplicates_allowed=False)
+        await assert_complete(redis_bus, {"s": count})
 
 
 async def test_a_back_end_that_reached_its_bound_slows_the_producer_for_all(

@@ -3,7 +3,7 @@ import { type Item, splitLines } from './encoding.js';
 import type { Settings } from './options.js';
 import { Queue } from './queue.js';
 
-/** Unsent events of one kind at contiguous positions. */
+/** Unsent events at contiguous positions. */
 export class Batch {
   items: Item[] = [];
   /** Number of events in all items. */
@@ -12,10 +12,13 @@ export class Batch {
 
   constructor(
     public firstPosition: number,
-    public isJson: boolean,
-    /** Batches that would be one if their events were of one kind, without a gap, have the same number. */
-    public group: number,
+    /** Undefined if there are events of both kinds; then every item is a single event. */
+    public isJson: boolean | undefined,
   ) {}
+
+  get hasBlocks(): boolean {
+    return this.items.length < this.count;
+  }
 
   push(item: Item): void {
     this.items.push(item);
@@ -25,7 +28,7 @@ export class Batch {
 
   /** Splits the first items off into a batch of their own. */
   cut(items: number): Batch {
-    const part = new Batch(this.firstPosition, this.isJson, this.group);
+    const part = new Batch(this.firstPosition, this.isJson);
     for (const item of this.items.splice(0, items)) part.push(item);
     this.firstPosition += part.count;
     this.count -= part.count;
@@ -75,7 +78,7 @@ export class Drops {
 
 /** Is notified of a buffer's changes. */
 export interface BufferOwner {
-  /** There is work: a batch or a group is full, a new batch got its first event, or events were dropped. */
+  /** There is work: a batch is full or ended early, a new batch got its first event, or events were dropped. */
   wake(): void;
   /** There may be room for those who wait. */
   onRoom(): void;
@@ -99,11 +102,8 @@ export class EventBuffer {
   readonly drops = new Drops();
 
   private readonly full = new Queue<Batch>();
-  private open = new Batch(0, false, 0);
+  private open = new Batch(0, false);
   private isDue = false;
-  // Of the group that is being filled, without the batch that is being filled.
-  private groupEvents = 0;
-  private groupBytes = 0;
   private skipped = 0;
   private largestEvent: number;
 
@@ -129,17 +129,13 @@ export class EventBuffer {
       this.drop(item.count, this.refusal || 'The buffer is full.');
       return false;
     }
-    if (this.open.isJson !== item.isJson) {
-      this.interrupt();
-      this.open.isJson = item.isJson;
-    }
+    if (this.open.isJson !== item.isJson) this.mix(item);
     this.open.push(item);
     this.position += item.count;
     this.events += item.count;
     this.bytes += item.size;
     if (this.open.count >= this.settings.batchEvents || this.open.size >= this.settings.batchBytes) {
       this.closeBatch();
-      this.closeGroup();
       this.owner.wake();
     } else if (!this.isTimed) {
       this.isTimed = true;
@@ -150,7 +146,7 @@ export class EventBuffer {
 
   /** Uses up positions without events. */
   skip(count: number): void {
-    this.interrupt();
+    this.endEarly();
     this.skipped += count;
     this.position += count;
     this.open.firstPosition = this.position;
@@ -162,20 +158,24 @@ export class EventBuffer {
   }
 
   /**
-   * Hands out the oldest batch that is full or due, if it is within the limits, and of the group if one is given. If
-   * it is not within the limits and `mayCut` is set, hands out the part that is. An event larger than the largest
-   * limit so far is dropped.
+   * Hands out the oldest batch that is full or due, if it is within the limits. If it is not and `mayCut` is set,
+   * hands out the part that is. An event larger than the largest limit so far is dropped.
    */
-  take(events: number, size: number, mayCut: boolean, group?: number): Batch | undefined {
+  take(events: number, size: number, mayCut: boolean): Batch | undefined {
     for (;;) {
       const batch = this.oldest();
-      if (!batch || (group !== undefined && batch.group !== group)) return undefined;
+      if (!batch) return undefined;
       if (batch.count <= events && batch.size <= size) return this.full.shift();
       if (!mayCut || events < 1 || size < 1) return undefined;
       const whole = batch.countWithin(events, size);
       if (whole) return batch.cut(whole);
       if (!this.breakUpFirst(batch)) return undefined;
     }
+  }
+
+  /** Takes a batch back that was handed out; it is the oldest again. */
+  putBack(batch: Batch): void {
+    this.full.unshift(batch);
   }
 
   /** Makes room: this much of what was handed out is done. */
@@ -254,32 +254,27 @@ export class EventBuffer {
   private closeBatch(): void {
     if (this.open.count) {
       this.full.push(this.open);
-      this.open = new Batch(this.position, this.open.isJson, this.open.group);
+      this.open = new Batch(this.position, this.open.isJson);
       this.isDue = false;
     }
   }
 
-  private closeGroup(): void {
-    this.open.group += 1;
-    this.groupEvents = 0;
-    this.groupBytes = 0;
+  /** Closes a batch that cannot grow anymore, although it is not full. */
+  private endEarly(): void {
+    const hadBatch = this.full.length > 0;
+    this.closeBatch();
+    if (this.full.length && !hadBatch) this.owner.wake();
   }
 
-  /** Begins another batch, because of a gap or of events of the other kind: the group goes on. */
-  private interrupt(): void {
-    this.groupEvents += this.open.count;
-    this.groupBytes += this.open.size;
-    this.closeBatch();
-    if (this.groupEvents >= this.settings.batchEvents || this.groupBytes >= this.settings.batchBytes) {
-      this.closeGroup();
-      this.owner.wake();
-    }
+  /** Prepares for an item of another kind than the last; a block stays among its kind, so that it travels as it is. */
+  private mix(item: Item): void {
+    if (item.count > 1 || this.open.hasBlocks) this.endEarly();
+    this.open.isJson = this.open.count ? undefined : item.isJson;
   }
 
   private oldest(): Batch | undefined {
     if (!this.full.length && this.isDue) {
       this.closeBatch();
-      this.closeGroup();
     }
     return this.full.first;
   }

@@ -7,6 +7,9 @@ import type { Done, Ending, Response, Stream } from './protocol.js';
 import { timing } from './timing.js';
 import type { Window } from './window.js';
 
+/** How often in a row the sidecar may find what is sent too much; then it is so for good. */
+const MOST_REFUSALS = 10;
+
 /** Is notified of a connection's changes. */
 export interface ConnectionOwner {
   onOpen(): void;
@@ -27,6 +30,8 @@ export class Connection {
   private isStopped = false;
   private isSendScheduled = false;
   private progressedAt = 0;
+  /** Why a stream that the sidecar opened cannot be used. */
+  private misfit = '';
   private resting: { timer: NodeJS.Timeout; readonly end: () => void } | undefined;
 
   constructor(
@@ -47,12 +52,16 @@ export class Connection {
   }
 
   private async keepOpen(protocol: typeof import('./protocol.js')): Promise<string> {
-    let attempt = 0;
+    let [attempt, refusals] = [0, 0];
     while (!this.isFinishing && !this.isStopped) {
       const [began, opened] = [performance.now(), this.timesOpened];
       const ending = await this.holdStream(protocol);
       if (ending.isFinal) return ending.reason;
       if (!this.isFinishing) this.noteLoss(ending.reason || 'The sidecar ended the stream.');
+      // What was sent is refused, not the stream: that may pass, but not for ever.
+      const isRefusal = this.timesOpened > opened && ending.reason.startsWith('RESOURCE_EXHAUSTED');
+      refusals = isRefusal && this.progressedAt <= began ? refusals + 1 : 0;
+      if (refusals >= MOST_REFUSALS) return ending.reason;
       // Keep backing off from a sidecar that opens the stream only to end it.
       const hasLasted = this.timesOpened > opened && performance.now() - began > timing.longestPause;
       attempt = hasLasted || this.progressedAt > began ? 0 : attempt + 1;
@@ -88,6 +97,7 @@ export class Connection {
 
   private async holdStream(protocol: typeof import('./protocol.js')): Promise<Ending> {
     let timedOut = '';
+    this.misfit = '';
     try {
       const certificates = await readCertificates(this.settings);
       if (this.isStopped) return { reason: '', isFinal: false };
@@ -96,7 +106,11 @@ export class Connection {
       const channel = protocol.shareChannel(this.settings.address, certificates);
       this.channel?.release();
       this.channel = channel;
-      const stream = new protocol.Stream(channel, (response) => this.take(response));
+      const stream = new protocol.Stream(
+        channel,
+        (response) => this.take(response),
+        () => this.work(),
+      );
       this.stream = stream;
       const timer = setTimeout(() => {
         if (this.isOpen) return;
@@ -107,7 +121,8 @@ export class Connection {
       stream.send(open);
       const ending = await stream.ended;
       clearTimeout(timer);
-      return timedOut ? { reason: timedOut, isFinal: false } : ending;
+      const own = timedOut || this.misfit;
+      return own ? { reason: own, isFinal: false } : ending;
     } catch (error) {
       return { reason: String(error), isFinal: false };
     } finally {
@@ -131,7 +146,13 @@ export class Connection {
   }
 
   private open(response: Response & { kind: 'opened' }): void {
-    this.window.open(response.sequence, response.credits);
+    const canGoOn = this.window.open(response.sequence, response.credits);
+    if (!canGoOn) {
+      this.misfit = 'The sidecar takes smaller batches than before.';
+      this.owner.onDone(response.done);
+      this.stream?.cancel();
+      return;
+    }
     this.isOpen = true;
     this.timesOpened += 1;
     this.trouble = '';
@@ -140,8 +161,13 @@ export class Connection {
   }
 
   private send(): void {
-    if (!this.isOpen || !this.stream) return;
-    for (let request = this.window.next(); request; request = this.window.next()) this.stream.send(request);
+    const { stream } = this;
+    // What waits here, rather than in the stream, becomes larger batches.
+    while (this.isOpen && stream?.hasRoom) {
+      const request = this.window.next();
+      if (!request) return;
+      stream.send(request);
+    }
   }
 
   private noteLoss(reason: string): void {

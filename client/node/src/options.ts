@@ -25,11 +25,6 @@ export interface Options {
   readonly batchBytes?: number | undefined;
   /** or when its first event has waited this long. */
   readonly batchDelayMs?: number | undefined;
-  /**
-   * Maximum number of batches that are sent and not acknowledged. A batch has events of one kind; small ones in a
-   * row, of alternating kinds, count as one.
-   */
-  readonly maxBatchesInFlight?: number | undefined;
 
   /** Maximum number of events, sent or not, that are kept until they are acknowledged. */
   readonly bufferEvents?: number | undefined;
@@ -64,7 +59,6 @@ const DEFAULTS = {
   batchEvents: 256,
   batchBytes: 65_536,
   batchDelayMs: 5,
-  maxBatchesInFlight: 16,
   bufferEvents: 100_000,
   bufferBytes: 64 * 1024 * 1024,
   onFull: 'dropNewest' as OnFull,
@@ -92,7 +86,7 @@ const ORIGINS: readonly string[] = ['unspecified', 'realtime', 'replay', 'archiv
 const ON_FULL: readonly string[] = ['dropNewest', 'dropOldest', 'wait'] satisfies OnFull[];
 const NAMES = new Set([...Object.keys(DEFAULTS), 'streamId', 'meta']);
 const TEXTS = ['source', 'requestId', 'sessionId', 'tlsCaFile', 'tlsCertFile', 'tlsKeyFile'] as const;
-const COUNTS = ['batchEvents', 'batchBytes', 'maxBatchesInFlight', 'bufferEvents', 'bufferBytes'] as const;
+const COUNTS = ['batchEvents', 'batchBytes', 'bufferEvents', 'bufferBytes'] as const;
 const TIMES = ['batchDelayMs', 'maxWaitMs', 'closeTimeoutMs'] as const;
 
 const STREAM_ID = /^[A-Za-z0-9._-]{1,64}$/;

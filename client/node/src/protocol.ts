@@ -67,7 +67,8 @@ export class Stream {
   private readonly call: grpc.ClientDuplexStream<Buffer, Buffer>;
   private isOver = false;
 
-  constructor(channel: Channel, onResponse: (response: Response) => void) {
+  /** `onRoom` is called when more can be sent after `hasRoom` was false. */
+  constructor(channel: Channel, onResponse: (response: Response) => void, onRoom: () => void) {
     this.call = channel.client.makeBidiStreamRequest(METHOD, identity, identity);
     let unreadable = '';
     this.call.on('data', (bytes: Buffer) => {
@@ -78,6 +79,7 @@ export class Stream {
         this.call.cancel();
       }
     });
+    this.call.on('drain', onRoom);
     // The status carries the same information.
     this.call.on('error', () => undefined);
     this.ended = new Promise((resolve) => {
@@ -89,6 +91,11 @@ export class Stream {
         setImmediate(() => resolve(ending));
       });
     });
+  }
+
+  /** Whether what was sent so far is on the connection, or soon will be. */
+  get hasRoom(): boolean {
+    return !this.call.writableNeedDrain;
   }
 
   send(request: Buffer): void {

@@ -19,6 +19,16 @@ export class Queue<Entry> {
     this.entries.push(entry);
   }
 
+  /** Adds an entry before all others. */
+  unshift(entry: Entry): void {
+    if (this.head) {
+      this.head -= 1;
+      this.entries[this.head] = entry;
+    } else {
+      this.entries.unshift(entry);
+    }
+  }
+
   shift(): Entry | undefined {
     const entry = this.entries[this.head];
     if (this.head < this.entries.length) {

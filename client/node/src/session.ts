@@ -63,7 +63,7 @@ export class Session {
     private readonly tell: Tell,
   ) {
     this.buffer = new EventBuffer(settings, { wake: () => this.checkBuffer(), onRoom: () => this.admit() });
-    this.window = new Window(this.buffer, settings.maxBatchesInFlight);
+    this.window = new Window(this.buffer);
     this.outcomes = new Outcomes((failure) => tell('failure', failure));
     this.connection = new Connection(settings, this.window, {
       onOpen: () => tell('connect'),

@@ -1,7 +1,7 @@
 /** Numbered batches: in flight, or to be sent again. */
-import type { EventBuffer } from './buffer.js';
+import { Batch, type EventBuffer } from './buffer.js';
 import { Queue } from './queue.js';
-import { encodeBatch } from './wire.js';
+import { decodeItems, encodeBatch } from './wire.js';
 
 /** The sidecar takes no more in one batch. */
 const MOST_EVENTS = 1024;
@@ -18,7 +18,7 @@ export interface Credits {
 interface Numbered {
   readonly sequence: number;
   readonly firstPosition: number;
-  readonly group: number;
+  readonly isJson: boolean | undefined;
   readonly events: number;
   readonly size: number;
   readonly request: Buffer;
@@ -33,17 +33,13 @@ export class Window {
 
   // State of this connection: how many of the kept batches, from the first on, are in flight.
   private sent = 0;
-  private sentGroups = 0;
   private sentEvents = 0;
   private sentBytes = 0;
   private credits: Credits = { events: 0, bytes: 0, batchBytes: 0 };
   private mostBytes = 0;
   private largestBatch = 0;
 
-  constructor(
-    private readonly buffer: EventBuffer,
-    private readonly maxBatches: number,
-  ) {}
+  constructor(private readonly buffer: EventBuffer) {}
 
   /** Sequence number of the newest batch that is known to be done. */
   get acknowledgedSequence(): number {
@@ -60,13 +56,38 @@ export class Window {
     return this.buffer.events > 0;
   }
 
-  /** Starts a connection: nothing is in flight on it. */
-  open(acknowledgedSequence: number, credits: Credits): void {
-    this.sent = this.sentGroups = this.sentEvents = this.sentBytes = 0;
+  /**
+   * Starts a connection: nothing is in flight on it.
+   *
+   * Returns false if the sidecar would never take a batch as it was numbered, because it takes less than the one
+   * before it did. All of them are then cut and numbered again, for another connection.
+   */
+  open(acknowledgedSequence: number, credits: Credits): boolean {
+    this.sent = this.sentEvents = this.sentBytes = 0;
     this.mostBytes = 0;
     this.acknowledge(acknowledgedSequence);
     if (!this.kept.length) this.nextSequence = Math.max(this.nextSequence, acknowledgedSequence + 1);
     this.grant(credits);
+    const kept: Numbered[] = [];
+    for (let index = 0; index < this.kept.length; index += 1) kept.push(this.kept.at(index) as Numbered);
+    if (kept.every((batch) => this.isTakeable(batch))) return true;
+    // Numbers are not used twice: with the next one the sidecar starts a new run.
+    while (this.kept.length) this.kept.shift();
+    for (const batch of kept.reverse()) this.putBack(batch);
+    return false;
+  }
+
+  /** Whether a batch is within what may be in flight; without credits that remains to be seen. */
+  private isTakeable({ events, size }: Numbered): boolean {
+    const { credits, largestBatch } = this;
+    if (!credits.events || !credits.bytes) return true;
+    return events <= credits.events && size <= Math.min(credits.bytes, largestBatch);
+  }
+
+  private putBack({ request, firstPosition, isJson, events, size }: Numbered): void {
+    const batch = new Batch(firstPosition, isJson);
+    for (const item of decodeItems(request, isJson, events, size)) batch.push(item);
+    this.buffer.putBack(batch);
   }
 
   /** Sets how much may be in flight, and how large a batch may be. */
@@ -88,7 +109,6 @@ export class Window {
       size += batch.size;
       if (this.sent) {
         this.sent -= 1;
-        if (!this.sent || this.kept.first?.group !== batch.group) this.sentGroups -= 1;
         this.sentEvents -= batch.events;
         this.sentBytes -= batch.size;
       }
@@ -101,21 +121,10 @@ export class Window {
   next(): Buffer | undefined {
     const batch = this.sent < this.kept.length ? this.kept.at(this.sent) : this.number();
     if (!batch || !this.maySend(batch)) return undefined;
-    if (batch.group !== this.lastGroup) this.sentGroups += 1;
     this.sent += 1;
     this.sentEvents += batch.events;
     this.sentBytes += batch.size;
     return batch.request;
-  }
-
-  /** Group of the newest batch in flight. */
-  private get lastGroup(): number | undefined {
-    return this.sent ? this.kept.at(this.sent - 1)?.group : undefined;
-  }
-
-  /** Whether as many batches are in flight as may be. A group of small ones counts as one. */
-  private get isFull(): boolean {
-    return this.sentGroups >= this.maxBatches;
   }
 
   private number(): Numbered | undefined {
@@ -123,20 +132,14 @@ export class Window {
     const bytes = this.credits.bytes - this.sentBytes;
     // What is larger than a batch may be is cut at once; what only has to wait is not.
     const cut = !this.sent || (events >= MOST_EVENTS && bytes >= this.largestBatch);
-    const group = this.isFull ? this.lastGroup : undefined;
-    const batch = this.buffer.take(
-      Math.min(events, MOST_EVENTS),
-      Math.min(bytes, this.largestBatch),
-      cut,
-      group,
-    );
+    const batch = this.buffer.take(Math.min(events, MOST_EVENTS), Math.min(bytes, this.largestBatch), cut);
     if (!batch) return undefined;
     const sequence = this.nextSequence;
     this.nextSequence += 1;
     const numbered: Numbered = {
       sequence,
       firstPosition: batch.firstPosition,
-      group: batch.group,
+      isJson: batch.isJson,
       events: batch.count,
       size: batch.size,
       request: encodeBatch(sequence, batch),
@@ -146,10 +149,8 @@ export class Window {
   }
 
   private maySend(batch: Numbered): boolean {
-    // A batch that was sent before cannot be cut, whatever the credits are now. It may be sent on its own; the
-    // sidecar decides.
+    // Credits may shrink while the stream is open. A batch may then be sent on its own; the sidecar decides.
     if (!this.sent) return this.credits.events > 0 && this.credits.bytes > 0;
-    if (this.isFull && batch.group !== this.lastGroup) return false;
     return (
       this.sentEvents + batch.events <= this.credits.events &&
       this.sentBytes + batch.size <= this.credits.bytes

@@ -8,8 +8,10 @@ const BATCH_SEQUENCE = 0x08;
 const BATCH_FIRST_POSITION = 0x10;
 const BATCH_ENVELOPES = 0x1a;
 const BATCH_JSON = 0x22;
+const BATCH_MIXED = 0x2a;
 
 const NEWLINE = 10;
+const BLANK = 32;
 
 /** Encodes a PublishRequest that contains the batch. */
 export function encodeBatch(sequence: number, batch: Batch): Buffer {
@@ -26,12 +28,63 @@ export function encodeBatch(sequence: number, batch: Batch): Buffer {
       writer.data(item.data);
     });
   } else {
+    const isMixed = batch.isJson === undefined;
     for (const item of batch.items) {
-      writer.tag(BATCH_ENVELOPES, item.size);
+      writer.tag(isMixed ? BATCH_MIXED : BATCH_ENVELOPES, item.size);
+      // Marks JSON among envelopes; in the item's size it is the newline.
+      if (item.isJson) writer.byte(BLANK);
       writer.data(item.data);
     }
   }
   return writer.bytes;
+}
+
+/** Returns the events of an encoded request; JSON lines as the one block that they travelled in. */
+export function decodeItems(
+  request: Buffer,
+  isJson: boolean | undefined,
+  count: number,
+  size: number,
+): Item[] {
+  if (isJson) return [{ data: request.subarray(request.length - size + 1), isJson, count, size }];
+  const reader = new Reader(request);
+  // The request's length, the sequence number and the first position.
+  for (let head = 0; head < 3; head += 1) reader.tag();
+  const items: Item[] = [];
+  while (!reader.isAtEnd) {
+    const length = reader.tag();
+    const data = reader.data(length);
+    const isMarked = isJson === undefined && data[0] === BLANK;
+    items.push({ data: isMarked ? data.subarray(1) : data, isJson: isMarked, count: 1, size: length });
+  }
+  return items;
+}
+
+class Reader {
+  private offset = 0;
+
+  constructor(private readonly bytes: Buffer) {}
+
+  get isAtEnd(): boolean {
+    return this.offset >= this.bytes.length;
+  }
+
+  /** Skips a tag of one byte; returns the number that follows. */
+  tag(): number {
+    let [value, scale, byte] = [0, 1, 0x80];
+    this.offset += 1;
+    for (; byte > 0x7f; scale *= 0x80) {
+      byte = this.bytes[this.offset] ?? 0;
+      this.offset += 1;
+      value += (byte & 0x7f) * scale;
+    }
+    return value;
+  }
+
+  data(length: number): Buffer {
+    this.offset += length;
+    return this.bytes.subarray(this.offset - length, this.offset);
+  }
 }
 
 class Writer {

@@ -12,12 +12,11 @@ from bronze_client.options import Options
 
 @dataclass(slots=True)
 class PendingBatch:
-    """Events of one kind under contiguous positions, not sent yet."""
+    """Events under contiguous positions, not sent yet."""
 
     first_position: int
-    is_json: bool
-    group: int
-    """Batches that would be one if their events were of one kind, without a gap, have the same number."""
+    is_json: bool | None
+    """None if it has events of both kinds: then those that are JSON begin with a blank."""
     events: list[bytes] = field(default_factory=list)
     size: int = 0
 
@@ -51,8 +50,8 @@ class Buffer:
 
     Producers call `add` and `skip`, and hold the lock if there are several threads. All other methods
     take it themselves and belong to one thread. `wake` is called within `add` when there is something to
-    do for that thread: a batch or a group of them is full, the first event of one has come, or events were
-    dropped.
+    do for that thread: a batch is full, or the first that a gap has ended; the first event of one has come;
+    or events were dropped.
     `on_room` is called, with the lock held, when waiting for room may have come to an end.
     """
 
@@ -87,11 +86,8 @@ class Buffer:
 
         self._skipped = 0
         self._full: deque[PendingBatch] = deque()
-        self._open = PendingBatch(0, is_json=False, group=0)
+        self._open = PendingBatch(0, is_json=False)
         self._is_due = False
-        # Of the group that is being filled: without the batch that is being filled.
-        self._group_events = 0
-        self._group_bytes = 0
 
     def add(self, event: bytes, is_json: bool) -> bool:
         """Take an event under the next position, or drop it and return False.
@@ -111,9 +107,7 @@ class Buffer:
             return False
         batch = self._open
         if batch.is_json is not is_json:
-            self._interrupt()
-            batch = self._open
-            batch.is_json = is_json
+            event = _mix(batch, event, is_json)
         events = batch.events
         events.append(event)
         batch.size += size
@@ -122,7 +116,6 @@ class Buffer:
         self.bytes += size
         if len(events) >= self._batch_events or batch.size >= self._batch_bytes:
             self._close_batch()
-            self._close_group()
             self._wake()
         elif not self.is_timed:
             self.is_timed = True
@@ -131,7 +124,10 @@ class Buffer:
 
     def skip(self) -> None:
         """Use up a position without an event."""
-        self._interrupt()
+        had_batch = bool(self._full)
+        self._close_batch()
+        if self._full and not had_batch:
+            self._wake()
         self._skipped += 1
         self.position += 1
         self._open.first_position = self.position
@@ -140,22 +136,20 @@ class Buffer:
         """Whether there is no room for so many bytes, but may be later."""
         return self._lacks_room(size) and size <= self._largest_event and not self.refusal
 
-    def take(self, events: int, size: int, *, cut: bool, group: int | None = None) -> PendingBatch | None:
-        """Give away the oldest batch that is full or due, if it is within the limits, and of the given group.
+    def take(self, events: int, size: int, *, cut: bool) -> PendingBatch | None:
+        """Give away the oldest batch that is full or due, if it is within the limits.
 
         If it is not within the limits, with `cut`, give away the part of it that is. An event that is larger
         than any limit so far is dropped.
         """
         with self._lock:
             while (batch := self._oldest()) is not None:
-                if group is not None and batch.group != group:
-                    return None
                 if len(batch.events) <= events and batch.size <= size:
                     self._full.popleft()
                     return batch
                 if not cut:
                     return None
-                if len(batch.events[0]) + batch.is_json > self._largest_event:
+                if _size(batch, 1) > self._largest_event:
                     self._give_up(
                         1, self._cut(batch, 1).size, "The event is larger than the sidecar accepts."
                     )
@@ -163,6 +157,11 @@ class Buffer:
                 count = _count_within(batch, events, size)
                 return self._cut(batch, count) if count else None
             return None
+
+    def put_back(self, batch: PendingBatch) -> None:
+        """Take a batch back that was given away; it is the oldest again."""
+        with self._lock:
+            self._full.appendleft(batch)
 
     def release(self, events: int, size: int) -> None:
         """Make room: this much of what was given away is done."""
@@ -214,32 +213,17 @@ class Buffer:
     def _close_batch(self) -> None:
         if self._open.events:
             self._full.append(self._open)
-            self._open = PendingBatch(self.position, self._open.is_json, self._open.group)
+            self._open = PendingBatch(self.position, self._open.is_json)
             self._is_due = False
-
-    def _close_group(self) -> None:
-        self._open.group += 1
-        self._group_events = self._group_bytes = 0
-
-    def _interrupt(self) -> None:
-        """Begin another batch, because of a gap or of events of the other kind: the group goes on."""
-        self._group_events += len(self._open.events)
-        self._group_bytes += self._open.size
-        self._close_batch()
-        if self._group_events >= self._batch_events or self._group_bytes >= self._batch_bytes:
-            self._close_group()
-            self._wake()
 
     def _oldest(self) -> PendingBatch | None:
         if not self._full and self._is_due:
             self._close_batch()
-            self._close_group()
         return self._full[0] if self._full else None
 
     def _cut(self, batch: PendingBatch, count: int) -> PendingBatch:
         """Take the first events off the oldest batch."""
-        part = PendingBatch(batch.first_position, batch.is_json, batch.group, batch.events[:count])
-        part.size = sum(map(len, part.events)) + count * batch.is_json
+        part = PendingBatch(batch.first_position, batch.is_json, batch.events[:count], _size(batch, count))
         batch.first_position += count
         batch.size -= part.size
         del batch.events[:count]
@@ -275,11 +259,30 @@ def _nobody() -> None:
     pass
 
 
+def _mix(batch: PendingBatch, event: bytes, is_json: bool) -> bytes:
+    """Let a batch have an event of another kind than its last; return the event as it travels there.
+
+    A blank marks JSON, and counts for the newline of a line that travels among others.
+    """
+    if not batch.events:
+        batch.is_json = is_json
+        return event
+    if batch.is_json:
+        batch.events = [b" " + line for line in batch.events]
+    batch.is_json = None
+    return b" " + event if is_json else event
+
+
+def _size(batch: PendingBatch, count: int) -> int:
+    """Return the size of the first events."""
+    return sum(map(len, batch.events[:count])) + (count if batch.is_json else 0)
+
+
 def _count_within(batch: PendingBatch, events: int, size: int) -> int:
     """Return how many of the batch's first events are within the limits."""
-    count = 0
+    count, newline = 0, bool(batch.is_json)
     for event in batch.events[:events]:
-        size -= len(event) + batch.is_json
+        size -= len(event) + newline
         if size < 0:
             break
         count += 1

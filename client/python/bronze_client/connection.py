@@ -7,7 +7,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import grpc
@@ -15,6 +14,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from bronze_client import schema as messages
+from bronze_client.channel import SharedChannel, certificates, share
 from bronze_client.errors import Failure
 from bronze_client.options import Options
 from bronze_client.schema import (
@@ -41,19 +41,8 @@ OPEN_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 
-CHANNEL_OPTIONS = (
-    # A peer that is gone without a word is noticed within half a minute.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    # Both sides limit events and credits; a second limit would only get in the way.
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # The sidecar is near, whatever the environment says about proxies.
-    ("grpc.enable_http_proxy", 0),
-    # Otherwise a new channel would inherit the pauses of the last one; we make our own.
-    ("grpc.use_local_subchannel_pool", 1),
-)
+MOST_REFUSALS = 10
+"""How often in a row the sidecar may find what is sent too much; then it is so for good."""
 
 FINAL = frozenset(
     {
@@ -65,6 +54,8 @@ FINAL = frozenset(
     }
 )
 """Answers that another attempt would only get again."""
+
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.name
 
 log = logging.getLogger("bronze_client")
 
@@ -85,7 +76,7 @@ class SidecarConnection:
 
     def __init__(self, options: Options, window: Window, on_done: OnDone) -> None:
         # Only to tell at once of files that cannot be read.
-        _credentials(options)
+        certificates(options)
         self._options = options
         self._window = window
         self._on_done = on_done
@@ -99,13 +90,18 @@ class SidecarConnection:
 
     async def run(self) -> str:
         """Keep the stream open until `finish`, or until the sidecar refuses it: then return why."""
-        attempt = 0
+        attempt = refusals = 0
         while not self._is_finishing:
             began, opened = time.monotonic(), self.times_opened
             try:
                 await self._hold_stream()
             except Lost as error:
                 self._note_loss(str(error))
+                # What was sent is refused, not the stream: that may pass, but not for ever.
+                is_refusal = self.times_opened > opened and str(error).startswith(EXHAUSTED)
+                refusals = refusals + 1 if is_refusal and self._progressed_at <= began else 0
+                if refusals >= MOST_REFUSALS:
+                    return str(error)
             except StreamRefused as error:
                 return str(error)
             # A sidecar that opens the stream only to end it is not asked ever faster.
@@ -121,9 +117,13 @@ class SidecarConnection:
         self.work.set()
 
     async def _hold_stream(self) -> None:
-        channel = self._channel()
         try:
-            await self._converse(channel.stream_stream(METHOD)())
+            # The files are read anew for every stream, so that certificates can be replaced meanwhile.
+            channel = share(self._options)
+        except OSError as error:
+            raise Lost(str(error)) from None
+        try:
+            await self._converse(channel)
         except grpc.aio.AioRpcError as error:
             text = f"{error.code().name}: {error.details()}"
             raise (StreamRefused(text) if error.code() in FINAL else Lost(text)) from None
@@ -133,21 +133,29 @@ class SidecarConnection:
             raise Lost(f"gRPC failed: {error!r}.") from None
         finally:
             self.is_open = False
-            await channel.close()
+            await channel.release()
 
-    async def _converse(self, call: Call) -> None:
+    async def _converse(self, channel: SharedChannel) -> None:
+        call: Call = channel.grpc.stream_stream(METHOD)()
         try:
-            async with asyncio.timeout(OPEN_SECONDS):
-                await self._open(call)
-        except TimeoutError:
-            raise Lost(f"The sidecar did not answer within {OPEN_SECONDS:g} s.") from None
-        try:
+            await self._open_within_time(channel, call)
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(self._send(call))
                 await self._receive(call)
                 sending.cancel()
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
+        finally:
+            # Others go on with the connection.
+            call.cancel()
+
+    async def _open_within_time(self, channel: SharedChannel, call: Call) -> None:
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self._open(call)
+        except TimeoutError:
+            channel.retire()
+            raise Lost(f"The sidecar did not answer within {OPEN_SECONDS:g} s.") from None
 
     async def _open(self, call: Call) -> None:
         request = PublishRequest(open=open_message(self._options, self._window.acknowledged_sequence))
@@ -156,12 +164,14 @@ class SidecarConnection:
         if response is None or response.WhichOneof("kind") != "opened":
             raise Lost("The sidecar did not open the stream.")
         opened = response.opened
-        self._window.open(opened.acknowledged_sequence, opened.credits)
+        can_go_on = self._window.open(opened.acknowledged_sequence, opened.credits)
+        self._tell(opened.outcome)
+        if not can_go_on:
+            raise Lost("The sidecar takes smaller batches than before.")
         self.is_open = True
         self.times_opened += 1
         self.trouble = ""
         log.info("The stream to %s is open.", self._options.address)
-        self._tell(opened.outcome)
 
     async def _send(self, call: Call) -> None:
         while True:
@@ -191,17 +201,6 @@ class SidecarConnection:
         self._on_done(
             outcome.published, outcome.filtered, [_failure(failure) for failure in outcome.failures]
         )
-
-    def _channel(self) -> grpc.aio.Channel:
-        address = self._options.address or ""
-        try:
-            # Read anew for every stream, so that certificates can be replaced while the producer runs.
-            credentials = _credentials(self._options)
-        except OSError as error:
-            raise Lost(str(error)) from None
-        if credentials is None:
-            return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
 
     def _note_loss(self, reason: str) -> None:
         # Logged once for each loss, not for each attempt.
@@ -251,11 +250,3 @@ def _failure(failure: messages.Failure) -> Failure:
 def _pause(attempt: int) -> float:
     longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempt, 10))
     return random.uniform(0, longest)  # noqa: S311 - spreads attempts, hides nothing
-
-
-def _credentials(options: Options) -> grpc.ChannelCredentials | None:
-    """Read the files that TLS needs. Raise OSError if one cannot be read."""
-    if not options.is_encrypted:
-        return None
-    files = (options.tls_ca_file, options.tls_key_file, options.tls_cert_file)
-    return grpc.ssl_channel_credentials(*(Path(file).read_bytes() if file else None for file in files))

@@ -50,9 +50,6 @@ class Options:
     """or this many bytes,"""
     batch_delay: float = 0.005
     """or when its first event has waited this many seconds."""
-    max_batches_in_flight: int = 16
-    """Maximum number of batches that are sent and not acknowledged. A batch has events of one kind; small
-    ones in a row, of alternating kinds, count as one."""
 
     buffer_events: int = 100_000
     """Maximum number of events, sent or not, that are kept until they are acknowledged."""
@@ -121,7 +118,7 @@ class Options:
         return problems
 
     def _wrong_limits(self) -> list[str]:
-        counts = ("batch_events", "batch_bytes", "max_batches_in_flight", "buffer_events", "buffer_bytes")
+        counts = ("batch_events", "batch_bytes", "buffer_events", "buffer_bytes")
         times = ("batch_delay", "max_wait", "close_timeout")
         problems = [f"{name}: must be 1 or more." for name in counts if not getattr(self, name) >= 1]
         problems += [f"{name}: must be 0 or more." for name in times if not getattr(self, name) >= 0]

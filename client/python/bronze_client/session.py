@@ -49,7 +49,7 @@ class Session:
             wake=functools.partial(self._loop.call_soon_threadsafe, self._look) if shared else self._look,
             on_room=shared.notify_all if shared else self._room.set,
         )
-        self._window = Window(self.buffer, options.max_batches_in_flight)
+        self._window = Window(self.buffer)
         self._connection = SidecarConnection(options, self._window, self._on_done)
         self._outcomes = Outcomes(options.on_failure)
         self._reports = Throttle(self._loop, REPORT_SECONDS, self._report)

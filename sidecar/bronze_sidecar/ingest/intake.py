@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 from bronze_client._generated.bronze.sidecar.internal.v1.typed_pb2 import TypedRequest
 from bronze_client.schema import Batch, Failure, FailureKind, NormalizedEvent, Outcome
@@ -36,30 +37,37 @@ SLICE_EVENTS = 1024
 SLICE_BYTES = 1 << 20
 USUAL_EVENT_BYTES = 512
 SMALL_BATCH_EVENTS = 512
+Mapped: TypeAlias = tuple[list[Event], Iterable[list[Event]]]
+"""What a message became: its first events, and the others."""
+MapMessage: TypeAlias = Callable[[bytes, int, bytes], Mapped]
+# In a mixed batch; no encoded envelope begins with them.
+JSON_STARTS = (b"{", b" ")
 _NO_META: dict[str, str] = {}
 _SOURCE, _ORIGIN = heads(1), 6
 
 
 class Contents:
-    """What a batch carries: envelopes or JSON messages, with their number and size.
+    """What a batch carries: envelopes, JSON messages, or both mixed, with their number and size.
 
     Raise ValueError, with a reason, for one that is not a batch.
     """
 
-    __slots__ = ("are_envelopes", "first_position", "messages", "sequence", "size")
+    __slots__ = ("are_envelopes", "are_mixed", "first_position", "messages", "sequence", "size")
 
     def __init__(self, batch: Batch) -> None:
-        if batch.envelopes and batch.json:
-            raise ValueError("a batch carries envelopes or JSON, not both")
-        blocks = batch.envelopes or batch.json
+        envelopes, json, mixed = batch.envelopes, batch.json, batch.mixed
+        blocks = envelopes or json or mixed
         if not blocks:
             raise ValueError("the batch is empty")
+        if (envelopes and json) or (mixed and blocks is not mixed):
+            raise ValueError("a batch carries one of envelopes, json and mixed, not several")
         self.sequence = batch.sequence
         self.first_position = batch.first_position
-        self.are_envelopes = bool(batch.envelopes)
+        self.are_envelopes = blocks is envelopes
+        self.are_mixed = blocks is mixed
         # Counted before anything is made of it.
         count = len(blocks)
-        if not self.are_envelopes and count <= MOST_MESSAGES:
+        if blocks is json and count <= MOST_MESSAGES:
             # A newline at the end of a block adds no message.
             count += sum(block.count(b"\n", 0, len(block) - 1) for block in blocks)
         if count > MOST_MESSAGES:
@@ -67,8 +75,8 @@ class Contents:
         if self.first_position + count > FARTHEST_POSITION:
             raise ValueError(f"positions end at {FARTHEST_POSITION}")
         self.size = sum(map(len, blocks))
-        self.messages: Sequence[bytes] = batch.envelopes
-        if not self.are_envelopes:
+        self.messages: Sequence[bytes] = blocks
+        if blocks is json:
             self.messages = [line for block in blocks for line in block.removesuffix(b"\n").split(b"\n")]
 
 
@@ -171,6 +179,7 @@ class Intake:
         # Every event carries the context.
         shared = sum(len(key) + len(value) for key, value in context.meta.items()) + USUAL_EVENT_BYTES
         self._slice_events = max(1, min(admission.slice_events, admission.slice_bytes // shared))
+        self._small_batch = min(SMALL_BATCH_EVENTS, self._slice_events)
         self._mapper = Mapper(context, admission.frames, self._slice_events, admission.slice_bytes)
         self._lanes = admission.lanes
         self._max_event_bytes = max_event_bytes
@@ -200,11 +209,14 @@ class Intake:
         self._metrics.received_bytes.inc(len(request))
         if contents.are_envelopes:
             slices = self._from_envelopes(contents, request, ingest_field, ticket)
+        elif contents.are_mixed:
+            slices = self._from_mixed(contents, ingest_field, ticket)
         else:
-            slices = self._from_json(contents, ingest_field, ticket)
+            numbered = enumerate(contents.messages, contents.first_position)
+            slices = self._from_messages(numbered, self._mapper.first_events, ingest_field, ticket)
         for groups in slices:
             await self._admit(groups, ticket)
-            if ticket.events > SMALL_BATCH_EVENTS or ticket.messages > SMALL_BATCH_EVENTS:
+            if ticket.events > self._small_batch or ticket.messages > self._small_batch:
                 await asyncio.sleep(0)
         if ticket.failures:
             ticket.failures.sort(key=lambda failure: failure.position)
@@ -256,7 +268,13 @@ class Intake:
     def _too_large(self, size: int) -> str:
         return f"the event has {size} bytes; --max-event-bytes allows {self._max_event_bytes}"
 
-    def _from_json(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> Iterator[Groups]:
+    def _from_messages(
+        self,
+        numbered: Iterable[tuple[int, bytes]],
+        map_message: MapMessage,
+        ingest_field: bytes,
+        ticket: Ticket,
+    ) -> Iterator[Groups]:
         groups: list[list[Event]] = []
         count = size = 0
         most_events, most_bytes, largest = (
@@ -264,8 +282,7 @@ class Intake:
             self._admission.slice_bytes,
             self._max_event_bytes,
         )
-        map_message = self._mapper.first_events
-        for position, line in enumerate(contents.messages, contents.first_position):
+        for position, line in numbered:
             length = len(line)
             size += length
             if length > largest:
@@ -292,6 +309,23 @@ class Intake:
                     groups, count = [more], len(more)
         yield groups
 
+    def _from_mixed(self, contents: Contents, ingest_field: bytes, ticket: Ticket) -> Iterator[Groups]:
+        """Make events of the envelopes first; each is given out where it stands among the JSON."""
+        numbered = list(enumerate(contents.messages, contents.first_position))
+        envelopes = {position: each for position, each in numbered if not each.startswith(JSON_STARTS)}
+        typed = [_decoded(envelope) for envelope in envelopes.values()]
+        made = self._events(envelopes.values(), typed, envelopes, ingest_field, ticket)
+        events = {ticket.place_of(event)[0]: event for event in made}
+        map_json = self._mapper.first_events
+
+        def map_message(message: bytes, position: int, ingest_field: bytes) -> Mapped:
+            event = events.get(position)
+            return map_json(message, position, ingest_field) if event is None else ([event], ())
+
+        # Those that are missing were refused.
+        expected = ((place, each) for place, each in numbered if place in events or place not in envelopes)
+        return self._from_messages(expected, map_message, ingest_field, ticket)
+
     def _from_envelopes(
         self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
     ) -> Iterator[Groups]:
@@ -301,32 +335,30 @@ class Intake:
             # One of them is not an envelope: look at each alone, to refuse only that one.
             typed = []
         messages = contents.messages
-        step = self._admission.slice_events
+        positions = range(contents.first_position, contents.first_position + len(messages))
+        step = self._slice_events
         if len(messages) <= step and typed:
-            yield list(zip(self._events(messages, typed, contents.first_position, ingest_field, ticket)))
+            yield list(zip(self._events(messages, typed, positions, ingest_field, ticket)))
             return
         for start in range(0, len(messages), step):
             some = messages[start : start + step]
             decoded = typed[start : start + step] or [_decoded(envelope) for envelope in some]
-            yield list(
-                zip(self._events(some, decoded, contents.first_position + start, ingest_field, ticket))
-            )
+            places = positions[start : start + step]
+            yield list(zip(self._events(some, decoded, places, ingest_field, ticket)))
 
     def _events(
         self,
-        envelopes: Sequence[bytes],
-        typed: Sequence[NormalizedEvent | None],
-        first_position: int,
+        envelopes: Collection[bytes],
+        typed: Collection[NormalizedEvent | None],
+        positions: Collection[int],
         ingest_field: bytes,
         ticket: Ticket,
     ) -> list[Event]:
         events: list[Event] = []
-        position = first_position - 1
         prefix, cases, heads = self._id_prefix, CASE_BY_FIELD, EVENT_ID_HEADS
         own_source, own_origin, own_meta = self._context.source, self._context.origin, self._context_meta
         needs_meta, longest = self._needs_meta, LONGEST_NAME
-        for envelope, event in zip(envelopes, typed, strict=True):
-            position += 1
+        for envelope, event, position in zip(envelopes, typed, positions, strict=True):
             case = cases.get(event.WhichOneof("payload")) if event is not None else None
             if event is None or case is None or not (exchange := event.exchange):
                 ticket.rejected(position, _fault(event))

@@ -93,7 +93,10 @@ class SidecarService:
             try:
                 return await behaviour(request, context)
             except CallRefused as refusal:
-                await context.abort(refusal.code, str(refusal))
+                code, details = refusal.code, str(refusal)
+                # Its frames hold what was made of the request; in a circle with them it would stay for long.
+                refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
+            return await context.abort(code, details)
 
         return answer
 
@@ -154,7 +157,7 @@ class SidecarService:
             self.open_streams -= 1
 
     async def _publish(self, context: Context) -> None:
-        session, intake, known, key = await self._open(context)
+        session, intake, known = await self._open(context)
         taken_over = asyncio.Event()
         session.take_over = taken_over.set
         self._metrics.streams.inc()
@@ -177,11 +180,9 @@ class SidecarService:
             ending.set()
             session.changed.set()
             await writer
+            # The session stays, for a call that was cut off can look like one whose producer has no more.
             if self._draining.is_set():
                 raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
-            # A call that was cut off can look like one whose producer has no more.
-            if not context.cancelled():
-                self._sessions.drop(*key)
         finally:
             self._metrics.streams.dec()
             if session.take_over == taken_over.set:
@@ -193,7 +194,7 @@ class SidecarService:
             await asyncio.gather(*tasks, return_exceptions=True)
             intake.close()
 
-    async def _open(self, context: Context) -> tuple[ProducerSession, Intake, int, tuple[str, str]]:
+    async def _open(self, context: Context) -> tuple[ProducerSession, Intake, int]:
         """Read the opening request; answer with where to go on."""
         request = await read(context)
         if request is None:
@@ -206,16 +207,14 @@ class SidecarService:
             raise invalid(f"producer_id must have 1 to {PRODUCER_ID_LIMIT} characters")
         intake = self._intake(message.open.context)
         key = producer_id, message.open.context.stream_id
-        session = self._sessions.resume(*key)
-        if session is None or known > session.acknowledged:
+        session = self._sessions.resume(*key, known)
+        if session is None:
             session = ProducerSession(known, self._sessions.remembered)
             if not self._sessions.add(*key, session):
                 raise CallRefused(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"{len(self._sessions)} producer runs are remembered; --max-sessions allows no more",
                 )
-        elif session.take_over:
-            session.take_over()
         opened = Opened(
             acknowledged_sequence=session.acknowledged,
             credits=self._credits,
@@ -223,7 +222,7 @@ class SidecarService:
         )
         await context.write(PublishResponse(opened=opened).SerializeToString())
         session.tell(opened.acknowledged_sequence)
-        return session, intake, opened.acknowledged_sequence, key
+        return session, intake, opened.acknowledged_sequence
 
     async def _read(self, session: ProducerSession, intake: Intake, context: Context) -> None:
         """Take batches in until the producer has no more."""

@@ -50,6 +50,8 @@ class ProducerSession:
         self.take_over: Callable[[], None] | None = None
         """Ends the connection that the session has now."""
         self.idle_since = time.monotonic()
+        self.forgotten = acknowledged
+        """The newest batch whose outcome is not remembered any more."""
         self._finished: dict[int, Outcome] = {}
         self._outcomes: deque[tuple[int, Outcome]] = deque()
         self._failures = 0
@@ -67,7 +69,13 @@ class ProducerSession:
         while self._taking is not None and not self._taking.done():
             await asyncio.wait({self._taking})
         self._taking = asyncio.create_task(take())
+        # Not kept once it is done: what it raised holds all that was made of the request.
+        self._taking.add_done_callback(self._taken)
         await asyncio.shield(self._taking)
+
+    def _taken(self, task: asyncio.Task[None]) -> None:
+        if self._taking is task:
+            self._taking = None
 
     async def take(self, intake: Intake, contents: Contents, request: bytes) -> None:
         """Take a new batch in."""
@@ -124,15 +132,21 @@ class ProducerSession:
             and self._outcomes[0][0] <= self._told
             and (len(self._outcomes) > MOST_OUTCOMES or self._failures > most_failures)
         ):
-            count = len(self._outcomes.popleft()[1].failures)
-            self._failures -= count
-            self._remembered.failures -= count
+            self.forgotten, outcome = self._outcomes.popleft()
+            self._failures -= len(outcome.failures)
+            self._remembered.failures -= len(outcome.failures)
 
     def forget_outcomes(self) -> None:
         """Forget what became of batches that are acknowledged."""
         self._outcomes.clear()
+        self.forgotten = self.acknowledged
         self._remembered.failures -= self._failures
         self._failures = 0
+
+    def retire(self) -> None:
+        """Let go of what is remembered; what is still on its way is nobody's any more."""
+        self.forget_outcomes()
+        self._remembered = Remembered()
 
     def outcome_since(self, sequence: int) -> Outcome:
         """Add up what became of the batches after one, up to the newest acknowledged."""
@@ -165,12 +179,20 @@ class ProducerSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def resume(self, producer_id: str, stream_id: str) -> ProducerSession | None:
-        """Return the session of a producer that comes back."""
+    def resume(self, producer_id: str, stream_id: str, known: int) -> ProducerSession | None:
+        """Return the session of a producer that comes back and knows of so many batches.
+
+        None if it is not remembered what became of the batch after these: the producer sends it again.
+        """
         self._forget_old()
         session = self._sessions.get((producer_id, stream_id))
-        if session:
-            self._sessions.move_to_end((producer_id, stream_id))
+        if session is None:
+            return None
+        if session.take_over:
+            session.take_over()
+        if not session.forgotten <= known <= session.acknowledged:
+            return None
+        self._sessions.move_to_end((producer_id, stream_id))
         return session
 
     def add(self, producer_id: str, stream_id: str, session: ProducerSession) -> bool:
@@ -178,20 +200,19 @@ class ProducerSessions:
         key = producer_id, stream_id
         if key not in self._sessions and len(self._sessions) >= self._most and not self._forget_one():
             return False
+        if key in self._sessions:
+            self._drop(key)
         self._sessions[key] = session
         return True
 
-    def drop(self, producer_id: str, stream_id: str) -> None:
-        """Forget a session whose producer ended it."""
-        session = self._sessions.pop((producer_id, stream_id), None)
-        if session:
-            session.forget_outcomes()
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._sessions.pop(key).retire()
 
     def _forget_one(self) -> bool:
         """Forget the session that has been idle for longest; return whether there was one."""
         for key, session in self._sessions.items():
             if session.is_gone:
-                self.drop(*key)
+                self._drop(key)
                 return True
         return False
 
@@ -199,7 +220,7 @@ class ProducerSessions:
         long_ago = time.monotonic() - FORGET_AFTER_SECONDS
         for key, session in list(self._sessions.items()):
             if session.is_gone and session.idle_since < long_ago:
-                self.drop(*key)
+                self._drop(key)
         # The oldest first, until little enough is remembered.
         for session in self._sessions.values():
             if not self.remembered.is_too_much:

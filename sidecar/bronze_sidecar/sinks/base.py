@@ -35,12 +35,19 @@ class Failed(NamedTuple):
     error: DeliveryError
 
 
+STRICT_ORDER = "strict"
+
+
 class Sink(Protocol):
     """A connected back end. It never queues, batches, retries, logs or counts: lanes do."""
 
     limits: Limits
     forgets_ids_after: float | None
     """How many seconds the back end drops repeated records for; None if it never does."""
+    order: str
+    """`strict`, or when records of a key may be stored in another order."""
+    has_one_path: bool
+    """Whether all records reach the bus by one server: one that is stored shows that others could be."""
 
     async def ping(self) -> None:
         """Return if the back end answers; raise Disconnected if it does not."""
@@ -48,8 +55,9 @@ class Sink(Protocol):
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
         """Store the batch, in order; return after the back end has confirmed it.
 
-        Return the records that were not stored; raise DeliveryError if none was. If a record may be stored
-        later (Transient), no later record of its order may have been stored.
+        Return the records that were not stored, each with its reason; those that were not sent are NotTried.
+        Raise Disconnected if it is unknown what was stored, and any other DeliveryError if nothing was. If a
+        record may be stored later (Transient), no later record of its order may have been stored.
         """
 
 

@@ -17,9 +17,12 @@ LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 class Watched(Protocol):
     """The lane's figures that are read when metrics are."""
 
-    events: int
-    bytes: int
-    state: str
+    @property
+    def events(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def state(self) -> str: ...
 
     def oldest_age(self) -> float:
         """Return the age of the oldest unconfirmed record in seconds."""

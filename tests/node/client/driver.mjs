@@ -78,12 +78,13 @@ const commands = {
     buffers.get(id).buffer.add({ data: event, isJson, count: 1, size: event.length + Number(isJson) }),
   bufferAddLines: (id, block, count) => buffers.get(id).buffer.add(encodeLines(block, count)),
 
-  bufferTake(id, events, size, mayCut, ...group) {
-    const batch = buffers.get(id).buffer.take(events, size, mayCut, ...group);
+  bufferTake(id, events, size, mayCut) {
+    const batch = buffers.get(id).buffer.take(events, size, mayCut);
     if (!batch) return null;
-    const { firstPosition, isJson, size: bytes } = batch;
+    const { firstPosition, isJson = null, size: bytes } = batch;
     const items = batch.items.map(({ data }) => Buffer.from(data).toString('base64'));
-    return { firstPosition, isJson, items, size: bytes, group: batch.group };
+    const marked = batch.items.map((item) => isJson === null && item.isJson);
+    return { firstPosition, isJson, items, marked, size: bytes };
   },
 
   bufferCall(id, method, ...args) {

@@ -88,7 +88,7 @@ async def test_what_is_wrong_about_a_block_is_told_and_leaves_a_gap(node_client:
 @in_loop
 async def test_positions_may_be_large(node_client: NodeClient) -> None:
     with ScriptedSidecar(obliging) as sidecar:
-        async with node_client.connect(sidecar.address) as publisher:
+        async with node_client.connect(sidecar.address, batch_events=1) as publisher:
             await publisher.skip(2**45 + 3)
             await publisher.publish_lines(b"{}", 1)
             await publisher.publish(b"envelope")

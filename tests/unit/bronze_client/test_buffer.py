@@ -55,48 +55,63 @@ def test_its_owner_is_woken_once_for_a_first_event_and_once_for_a_full_batch(ope
     assert buffer.state().woken == 2
 
 
-def test_json_and_envelopes_travel_in_batches_of_their_own(open_buffer: Open) -> None:
-    buffer = open_buffer()
+def test_json_and_envelopes_travel_together_in_their_order(open_buffer: Open) -> None:
+    """JSON is marked by a blank, which counts as its newline would."""
+    buffer = open_buffer(batch_events=4)
     buffer.add(b"a")
     buffer.add(b"{}", b"{ }", json=True)
     buffer.add(b"b")
-    assert buffer.take_all() == [(0, False, [b"a"]), (1, True, [b"{}", b"{ }"]), (3, False, [b"b"])]
+    assert buffer.take_with_size() == ((0, None, [b"a", b" {}", b" { }", b"b"]), 9)
+    assert buffer.state().bytes == 9
 
 
-def test_batches_of_alternating_kinds_form_groups(open_buffer: Open) -> None:
-    """Which are as large as a batch of one kind would be; their owner is woken when one is full."""
-    buffer = open_buffer(batch_events=4)
-    for _ in range(2):
-        buffer.add(b"a")
-        buffer.add(b"{}", json=True)
-    assert buffer.state().woken == 1
+def test_json_that_was_there_first_is_marked_as_well(open_buffer: Open) -> None:
+    buffer = open_buffer(batch_bytes=8)
+    buffer.add(b"{}", b"[1]", json=True)
     buffer.add(b"b")
-    assert buffer.state().woken == 2
-    buffer.mark_due()
-    first = buffer.take_group()
-    assert first is not None
-    assert [buffer.take_group() for _ in range(5)] == [first, first, first, first + 1, None]
+    assert buffer.take_with_size() == ((0, None, [b" {}", b" [1]", b"b"]), 8)
 
 
-def test_a_gap_does_not_end_the_group(open_buffer: Open) -> None:
+def test_a_batch_after_a_mixed_one_may_be_of_one_kind(open_buffer: Open) -> None:
+    buffer = open_buffer(batch_events=2)
+    buffer.add(b"a")
+    buffer.add(b"{}", b"{}", b"{}", json=True)
+    buffer.add(b"b", b"c")
+    assert buffer.take_all() == [
+        (0, None, [b"a", b" {}"]),
+        (2, True, [b"{}", b"{}"]),
+        (4, False, [b"b", b"c"]),
+    ]
+
+
+def test_a_mixed_batch_is_cut_to_what_fits(open_buffer: Open) -> None:
     buffer = open_buffer(batch_events=4)
+    buffer.add(b"{}", json=True)
+    buffer.add(b"abc", b"d")
+    buffer.add(b"{}", json=True)
+    assert buffer.take_with_size(size=6) == ((0, None, [b" {}", b"abc"]), 6)
+    assert buffer.take_with_size(events=1) == ((2, None, [b"d"]), 1)
+    assert buffer.take(size=2) is None
+    assert buffer.take_with_size(size=3) == ((3, None, [b" {}"]), 3)
+    buffer.release(4, 10)
+    assert (buffer.state().events, buffer.state().bytes) == (0, 0)
+
+
+def test_a_batch_that_a_gap_ended_is_sent_at_once(open_buffer: Open) -> None:
+    """It cannot grow; one call is enough for all that are there."""
+    buffer = open_buffer()
+    buffer.add(b"a")
+    assert buffer.state().woken == 1
+    buffer.skip()
+    assert buffer.state().woken == 2
     for _ in range(3):
         buffer.add(b"a")
         buffer.skip()
-    buffer.add(b"a", b"b", b"c", b"d", b"e")
-    buffer.mark_due()
-    first = buffer.take_group()
-    assert first is not None
-    assert [buffer.take_group() for _ in range(5)] == [first, first, first, first + 1, None]
-
-
-def test_only_batches_of_a_group_are_given_away_if_asked_for(open_buffer: Open) -> None:
-    buffer = open_buffer(batch_events=2)
-    buffer.add(b"a", b"b", b"c", b"d")
-    first = buffer.take_group()
-    assert first is not None
-    assert buffer.take_group(first) is None
-    assert buffer.take_group(first + 1) == first + 1
+    assert buffer.state().woken == 2
+    assert [buffer.take() for _ in range(5)] == [(place, False, [b"a"]) for place in (0, 2, 4, 6)] + [None]
+    buffer.add(b"a")
+    buffer.skip()
+    assert buffer.state().woken == 3
 
 
 def test_a_skipped_position_ends_the_batch(open_buffer: Open) -> None:
@@ -271,6 +286,21 @@ def test_a_block_travels_as_it_is_under_its_positions(open_node: OpenNode) -> No
     assert buffer.take() == (0, True, [b"{}", b"{1}\n{2}\n{3}"])
     assert buffer.take_all() == [(4, True, [b"{4}\n{5}"])]
     assert (buffer.state().events, buffer.state().bytes, buffer.state().accepted) == (6, 23, 6)
+
+
+def test_a_block_does_not_travel_with_envelopes(open_node: OpenNode) -> None:
+    buffer = open_node(batch_events=10)
+    buffer.add(b"a")
+    buffer.add(b"{0}", json=True)
+    buffer.add_lines(b"{1}\n{2}", 2)
+    buffer.add(b"{3}", json=True)
+    buffer.add(b"b")
+    buffer.add(b"{4}", json=True)
+    assert buffer.take_all() == [
+        (0, None, [b"a", b" {0}"]),
+        (2, True, [b"{1}\n{2}", b"{3}"]),
+        (5, None, [b"b", b" {4}"]),
+    ]
 
 
 def test_a_block_is_dropped_as_a_whole(open_node: OpenNode) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -79,45 +80,17 @@ async def test_the_stream_is_opened_with_its_context(client: ClientUnderTest) ->
 
 @in_loop
 async def test_events_arrive_in_batches_under_their_positions(client: ClientUnderTest) -> None:
+    events = [b"a", b"b", {"type": "trade"}, '{\n"x":1}', b"c", "[1]", {}, b"d"]
     with ScriptedSidecar(obliging) as sidecar:
         async with client.connect(sidecar.address, batch_events=2) as publisher:
-            assert all(await publisher.publish_all([b"a", b"b", b"c", {"type": "trade"}, '{\n"x":1}', b"d"]))
-            await publisher.flush(LONG)
-            assert await publisher.stats() == Stats(accepted=6, acknowledged=6, published=6)
-        batches = sidecar.batches()
-    assert [(batch.sequence, batch.first_position) for batch in batches] == [(1, 0), (2, 2), (3, 3), (4, 5)]
-    assert [list(batch.envelopes) for batch in batches] == [[b"a", b"b"], [b"c"], [], [b"d"]]
-    assert [list(batch.json) for batch in batches] == [[], [], [b'{"type":"trade"}\n{ "x":1}'], []]
-
-
-@in_loop
-async def test_alternating_kinds_are_in_flight_as_many_as_events_of_one_kind(client: ClientUnderTest) -> None:
-    """A batch carries one kind, so each event is a batch of its own; a group of them counts as one."""
-    go_on = threading.Event()
-
-    def script(requests: Requests) -> Responses:
-        next(requests)
-        yield opened()
-        for _ in range(16):
-            next(requests)
-        go_on.wait(LONG)
-        yield acknowledged(16, Outcome(published=16))
-        for request in requests:
-            yield acknowledged(request.batch.sequence, Outcome(published=1))
-
-    events = [b"a", "{}"] * 50
-    with ScriptedSidecar(script) as sidecar:
-        async with client.connect(sidecar.address, batch_events=8, max_batches_in_flight=2) as publisher:
             assert all(await publisher.publish_all(events))
-            await until_inside(publisher, lambda inside: inside.sent_events >= 16)
-            # Two groups of eight, and no more.
-            assert (await publisher.inside()).sent_events == 16
-            go_on.set()
             await publisher.flush(LONG)
-            assert (await publisher.stats()).published == 100
+            assert await publisher.stats() == Stats(accepted=8, acknowledged=8, published=8)
         batches = sidecar.batches()
-    assert [batch.first_position for batch in batches] == list(range(100))
-    assert [[*batch.envelopes, *batch.json] for batch in batches] == [[b"a"], [b"{}"]] * 50
+    assert [(batch.sequence, batch.first_position) for batch in batches] == [(1, 0), (2, 2), (3, 4), (4, 6)]
+    assert [list(batch.envelopes) for batch in batches] == [[b"a", b"b"], [], [], []]
+    assert [list(batch.json) for batch in batches] == [[], [b'{"type":"trade"}\n{ "x":1}'], [], []]
+    assert [list(batch.mixed) for batch in batches] == [[], [], [b"c", b" [1]"], [b" {}", b"d"]]
 
 
 @in_loop
@@ -548,8 +521,61 @@ async def test_credits_can_be_taken_away_and_given_again(client: ClientUnderTest
             await publisher.flush(LONG)
 
 
+@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"events": 1}, [(3, 0, [0]), (4, 1, [1]), (5, 2, [2]), (6, 3, [3])]),
+        ({"batch_bytes": 9}, [(3, 0, [0, 1]), (4, 2, [2]), (5, 3, [3])]),
+        ({"size": 7}, [(3, 0, [0]), (4, 1, [1]), (5, 2, [2]), (6, 3, [3])]),
+    ],
+    ids=["events", "batch", "bytes"],
+)
+def test_what_was_numbered_is_cut_anew_for_a_sidecar_that_takes_less(
+    client: ClientUnderTest, limits: dict[str, Any], expected: list[tuple[int, int, list[int]]], is_json: bool
+) -> None:
+    def lost(requests: Requests) -> Responses:
+        next(requests)
+        yield opened()
+        next(requests)
+        next(requests)
+        raise Abort(grpc.StatusCode.UNAVAILABLE)
+
+    def stingy(requests: Requests) -> Responses:
+        opening = next(requests).open
+        yield opened(opening.acknowledged_sequence, **limits)
+        for request in requests:
+            yield acknowledged(request.batch.sequence, Outcome(published=count(request.batch)))
+
+    events = [b"aaaa", b"bbbb", b"cccc", b"dddd"]
+    if is_json:
+        # With its newline each is as long as an envelope.
+        events = [b"[1]", b"[2]", b"[3]", b"[4]"]
+
+    @in_loop
+    async def run() -> None:
+        with ScriptedSidecar(lost, stingy) as sidecar:
+            async with client.connect(sidecar.address, batch_events=3) as publisher:
+                await publisher.publish_all([each.decode() if is_json else each for each in events])
+                await publisher.flush(LONG)
+                assert await publisher.stats() == Stats(accepted=4, acknowledged=4, published=4, reconnects=1)
+            batches = [request.batch for request in sidecar.requests(2)[1:]]
+        assert [
+            (
+                batch.sequence,
+                batch.first_position,
+                [*batch.envelopes, *(line for block in batch.json for line in block.split(b"\n"))],
+            )
+            for batch in batches
+        ] == [
+            (number, position, [events[place] for place in places]) for number, position, places in expected
+        ]
+
+    run()
+
+
 @in_loop
-async def test_a_numbered_batch_goes_alone_when_the_credits_have_shrunk(client: ClientUnderTest) -> None:
+async def test_an_event_that_a_sidecar_took_and_another_does_not_is_dropped(client: ClientUnderTest) -> None:
     def lost(requests: Requests) -> Responses:
         next(requests)
         yield opened()
@@ -557,41 +583,67 @@ async def test_a_numbered_batch_goes_alone_when_the_credits_have_shrunk(client: 
         raise Abort(grpc.StatusCode.UNAVAILABLE)
 
     def stingy(requests: Requests) -> Responses:
-        next(requests)
-        yield opened(events=1)
+        opening = next(requests).open
+        yield opened(opening.acknowledged_sequence, batch_bytes=4)
         for request in requests:
-            yield acknowledged(request.batch.sequence)
+            yield acknowledged(request.batch.sequence, Outcome(published=count(request.batch)))
 
     with ScriptedSidecar(lost, stingy) as sidecar:
         async with client.connect(sidecar.address) as publisher:
-            await publisher.publish_all([b"a", b"b"])
-            await publisher.flush(LONG)
-        assert sidecar.received[0][1] == sidecar.received[1][1]
+            await publisher.publish_all([b"aaaa", b"bbbbb", b"cc"])
+            with pytest.raises(
+                PublishError, match=r"1 dropped\. The event is larger than the sidecar accepts"
+            ):
+                await publisher.flush(LONG)
+            assert await publisher.stats() == Stats(
+                accepted=3, acknowledged=2, published=2, dropped=1, reconnects=1
+            )
+        assert [batch.first_position for batch in sidecar.batches()] == [0, 0, 2]
 
 
 @in_loop
-async def test_only_so_many_batches_are_in_flight(client: ClientUnderTest) -> None:
-    go_on = threading.Event()
+async def test_a_batch_that_is_too_much_again_and_again_ends_the_stream(client: ClientUnderTest) -> None:
+    """As gRPC itself refuses a message, for a sidecar that does not say how large a batch may be."""
 
-    def slow(requests: Requests) -> Responses:
+    def refuse(requests: Requests) -> Responses:
         next(requests)
         yield opened()
         next(requests)
-        next(requests)
-        go_on.wait()
-        yield acknowledged(2)
-        for request in requests:
-            yield acknowledged(request.batch.sequence)
+        raise Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max")
 
-    with ScriptedSidecar(slow) as sidecar:
-        async with client.connect(sidecar.address, batch_events=1, max_batches_in_flight=2) as publisher:
-            await publisher.publish_all([b"a"] * 5)
-            await until_inside(publisher, lambda inside: inside.sent)
-            with pytest.raises(PublishError):
-                await publisher.flush(0.1)
-            assert (await publisher.inside()).sent == 2
+    reason = "RESOURCE_EXHAUSTED: Received message larger than max"
+    with ScriptedSidecar(refuse) as sidecar:
+        with pytest.raises(PublishError, match=f"1 not acknowledged, 1 dropped. {reason}"):
+            async with client.connect(sidecar.address) as publisher:
+                await publisher.publish(b"a")
+                with pytest.raises(PublishError, match=f"1 not acknowledged. {reason}"):
+                    await publisher.flush()
+                assert await publisher.publish(b"b") is False
+        assert len(sidecar.received) == 10
+
+
+@in_loop
+async def test_the_credits_alone_bound_what_is_in_flight(client: ClientUnderTest) -> None:
+    """However many batches that is, and all of them are sent again."""
+    go_on = threading.Event()
+
+    def lost(requests: Requests) -> Responses:
+        next(requests)
+        yield opened(events=500)
+        for _ in range(500):
+            next(requests)
+        go_on.wait(LONG)
+        raise Abort(grpc.StatusCode.UNAVAILABLE)
+
+    with ScriptedSidecar(lost, obliging) as sidecar:
+        async with client.connect(sidecar.address, batch_events=1) as publisher:
+            await publisher.publish_all([b"a"] * 1000)
+            await until_inside(publisher, lambda inside: inside.sent >= 500)
+            assert (await publisher.inside()).sent == 500
             go_on.set()
             await publisher.flush(LONG)
+            assert (await publisher.stats()).published == 1000
+        assert [batch.first_position for batch in sidecar.batches()] == [*range(500), *range(1000)]
 
 
 @in_loop
@@ -602,7 +654,6 @@ async def test_a_frozen_sidecar_costs_events_but_no_time_and_no_memory(client: C
             sidecar.address,
             batch_events=10,
             buffer_events=50,
-            max_batches_in_flight=2,
             on_drop=on_drop,
         ) as publisher:
             await until_inside(publisher, lambda inside: inside.is_open)
@@ -633,14 +684,25 @@ async def test_without_a_sidecar_publishing_returns_and_closing_tells(
 
 @in_loop
 async def test_the_oldest_are_dropped_but_never_those_on_their_way(client: ClientUnderTest) -> None:
-    with ScriptedSidecar(frozen, obliging) as sidecar:
+    go_on = threading.Event()
+
+    def slow(requests: Requests) -> Responses:
+        next(requests)
+        yield opened(events=1)
+        next(requests)
+        go_on.wait(LONG)
+        yield acknowledged(1)
+        for request in requests:
+            yield acknowledged(request.batch.sequence)
+
+    with ScriptedSidecar(slow) as sidecar:
         async with client.connect(
-            sidecar.address, batch_events=1, buffer_events=3, max_batches_in_flight=1, on_full="drop_oldest"
+            sidecar.address, batch_events=1, buffer_events=3, on_full="drop_oldest"
         ) as publisher:
             await publisher.publish(b"a")
             await until_inside(publisher, lambda inside: inside.sent)
             assert await publisher.publish_all([b"b", b"c", b"d", b"e"]) == [True] * 4
-            sidecar.release.set()
+            go_on.set()
             with pytest.raises(PublishError, match=r"2 dropped\. The buffer is full"):
                 await publisher.flush(LONG)
         received = {batch.first_position: batch.envelopes[0] for batch in sidecar.batches()}

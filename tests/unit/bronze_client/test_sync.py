@@ -270,3 +270,19 @@ def test_several_publishers_live_side_by_side(caplog: pytest.LogCaptureFixture) 
                 list(pool.map(produce, (one, two)))
             assert one.stats.acknowledged == two.stats.acknowledged == 500
     assert caplog.records == []
+
+
+def test_publishers_without_asyncio_share_a_connection() -> None:
+    with (
+        ScriptedSidecar(obliging) as sidecar,
+        connect_sync(sidecar.address) as one,
+        connect_sync(sidecar.address) as two,
+    ):
+        for publisher in (one, two):
+            publisher.publish(b"a")
+            publisher.flush(LONG)
+        assert sidecar.connections == 1
+        one.close()
+        two.publish(b"b")
+        two.flush(LONG)
+        assert two.stats.reconnects == 0

@@ -220,7 +220,7 @@ def test_a_mapping_that_holds_itself_is_refused(file):
             " Choose from brokers, topic, topic_routing, topic_template, key_template,"
             " static_headers, meta_headers_prefix, client_id, ssl, sasl_mechanism, sasl_username,"
             " sasl_password, sasl_password_file, compression, acks, idempotent, schema_registry_url,"
-            " schema_registry_auth_username, schema_registry_auth_password,"
+            " schema_registry_ca_file, schema_registry_auth_username, schema_registry_auth_password,"
             " schema_registry_auth_password_file, max_batch_size, max_batch_delay_ms,"
             " ssl_ca_file, ssl_cert_file, ssl_key_file, include_payloads."
         )

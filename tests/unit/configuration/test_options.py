@@ -32,14 +32,15 @@ KAFKA = words("""
     --kafka-ssl --kafka-ssl-ca-file --kafka-ssl-cert-file --kafka-ssl-key-file
     --kafka-sasl-mechanism --kafka-sasl-username --kafka-sasl-password
     --kafka-compression --kafka-acks --kafka-idempotent
-    --kafka-schema-registry-url --kafka-schema-registry-auth-username --kafka-schema-registry-auth-password
+    --kafka-schema-registry-url --kafka-schema-registry-ca-file
+    --kafka-schema-registry-auth-username --kafka-schema-registry-auth-password
     --kafka-max-batch-size --kafka-max-batch-delay-ms
 """)
 NATS = words("""
     --nats-servers --nats-subject --nats-subject-routing --nats-subject-template --nats-include-payloads
     --nats-static-headers --nats-meta-headers-prefix --nats-user --nats-pass --nats-token --nats-creds-file
     --nats-tls --nats-tls-ca-file --nats-tls-cert-file --nats-tls-key-file --nats-jetstream --nats-stream
-    --nats-max-batch-size --nats-max-batch-delay-ms
+    --nats-batching --nats-max-batch-size --nats-max-batch-delay-ms
 """)
 KINESIS = words("""
     --kinesis-stream --kinesis-region --kinesis-stream-routing --kinesis-partition-key-template
@@ -118,6 +119,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--kafka-acks", "-1", "-1", []),
     ("--kafka-idempotent", "false", False, []),
     ("--kafka-schema-registry-url", "https://r:8081", "https://r:8081", []),
+    ("--kafka-schema-registry-ca-file", "FILE", "FILE", ["--kafka-schema-registry-url=https://r"]),
     (
         "--kafka-schema-registry-auth-username",
         "u",
@@ -149,6 +151,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--nats-tls-key-file", "FILE", "FILE", ["--nats-tls", "--nats-tls-cert-file=FILE"]),
     ("--nats-jetstream", "off", False, []),
     ("--nats-stream", "BRONZE", "BRONZE", []),
+    ("--nats-batching", "off", "off", []),
     ("--nats-max-batch-size", "100000", 100_000, []),
     ("--nats-max-batch-delay-ms", "60000", 60_000, []),
     ("--kinesis-stream", "s_1.x-y", "s_1.x-y", []),

@@ -940,6 +940,10 @@ def test_a_secret_file_without_an_end_is_refused():
     [
         (["--kafka-ssl-ca-file=FILE"], "--kafka-ssl-ca-file: has no effect. Add --kafka-ssl."),
         (
+            ["--kafka-schema-registry-url=http://r", "--kafka-schema-registry-ca-file=FILE"],
+            "--kafka-schema-registry-ca-file: has no effect. Give --kafka-schema-registry-url with https.",
+        ),
+        (
             ["--kafka-ssl", "--kafka-ssl-cert-file=FILE"],
             "--kafka-ssl-cert-file: has no effect on its own. Add --kafka-ssl-key-file.",
         ),

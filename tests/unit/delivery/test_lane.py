@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from bronze_sidecar.configuration.config import Config
-from bronze_sidecar.delivery.lane import Backoff, Lane
+from bronze_sidecar.delivery.backoff import Backoff
+from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed, Limits
@@ -316,3 +317,207 @@ async def test_random_partial_failures_never_change_the_order_within_a_key() -> 
 
 async def wait_all(waits: Iterable[Callable[[], Awaitable[object]]]) -> None:
     await asyncio.gather(*(wait() for wait in waits))
+
+
+# -- attempts and waits belong to the record
+
+
+async def test_a_record_that_was_refused_once_has_all_its_retries_left() -> None:
+    """One refusal for each of ten records of a key; none of them reaches the limit."""
+    refused: set[str] = set()
+
+    def refuse_each_once(batch: Sequence[Record]) -> Sequence[Failed]:
+        for place, each in enumerate(batch):
+            if each.event.id not in refused:
+                refused.add(each.event.id)
+                return [
+                    Failed(place, Transient("slow down")),
+                    *(Failed(later, NotTried("")) for later in range(place + 1, len(batch))),
+                ]
+        return []
+
+    script = Script(answers=[refuse_each_once] * 40)
+    async with running(script, fast(retry_limit=2)) as lane:
+        ticket = put(lane, *(record(str(number), "a") for number in range(10)))
+        await ticket.done.wait()
+    assert ticket.failures == []
+    assert script.stored == [str(number) for number in range(10)]
+
+
+async def test_waits_do_not_grow_from_record_to_record() -> None:
+    """A tenth is refused, two keys: each wait is that of a first retry."""
+    chance = random.Random(3)  # noqa: S311
+    waits: list[int] = []
+
+    class Counting(Backoff):
+        def wait(self, attempts: int) -> float:
+            waits.append(attempts)
+            return 0.0
+
+    def throttled(batch: Sequence[Record]) -> Sequence[Failed]:
+        failures: list[Failed] = []
+        behind: set[str] = set()
+        for place, each in enumerate(batch):
+            if each.address.key in behind:
+                failures.append(Failed(place, NotTried("")))
+            elif chance.random() < 0.1:
+                behind.add(each.address.key)
+                failures.append(Failed(place, Transient("slow down")))
+        return failures
+
+    script = Script(answers=[throttled] * 1000)
+    lane = Lane(Scripted(script), fast(), Metrics().lane("scripted"))
+    lane._backlog._backoff = Counting(1, 1)
+    task = asyncio.create_task(lane.run())
+    ticket = put(lane, *(record(f"{number}", "ab"[number % 2]) for number in range(400)))
+    await ticket.done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(script.stored) == 400
+    assert max(waits) <= 4
+    assert waits.count(1) > 20
+
+
+async def test_a_key_goes_on_at_once_after_its_first_record_was_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Whoever waited for a sign of life here, or asked again and again, would be found out.
+    monkeypatch.setattr("bronze_sidecar.delivery.lane.IDLE_PING_SECONDS", 1000.0)
+    behind = [Failed(1, NotTried("")), Failed(2, NotTried(""))]
+    script = Script(answers=[lambda _: [Failed(0, Transient("poison")), *behind]] * 2)
+    async with running(script, fast(retry_limit=1)) as lane:
+        ticket = put(lane, record("a1", "a"), record("a2", "a"), record("a3", "a"))
+        await ticket.done.wait()
+    assert ticket.failures == [("a1", "scripted", "not stored after 1 retry: poison")]
+    assert script.writes == [["a1", "a2", "a3"], ["a1", "a2", "a3"], ["a2", "a3"]]
+
+
+async def test_a_lane_that_waits_for_a_retry_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(answers=[fail(Transient("busy"), 0)] * 3)
+    takes = 0
+    async with running(script, Config(retry_backoff_ms=30, retry_backoff_max_ms=60)) as lane:
+        backlog_take = lane._backlog.take
+
+        def counting_take(*arguments: Any) -> Any:
+            nonlocal takes
+            takes += 1
+            return backlog_take(*arguments)
+
+        monkeypatch.setattr(lane._backlog, "take", counting_take)
+        await put(lane, record("a1", "a")).done.wait()
+    assert takes <= 20
+
+
+async def test_the_oldest_record_is_the_one_that_waits_longest_wherever_it_waits() -> None:
+    script = Script(answers=[fail(Transient("busy"), 0)])
+    async with running(script, Config(retry_backoff_ms=60_000, retry_backoff_max_ms=60_000)) as lane:
+        first = put(lane, record("a1", "a"), record("b1", "b"))
+        while first.open > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        second = put(lane, record("b2", "b"))
+        await second.done.wait()
+        assert lane.oldest_age() >= 0.05
+        assert lane.events == 1
+
+
+# -- what costs the connection, and what nobody foresaw
+
+
+def breaks_on(poison: str) -> Answer:
+    def answer(batch: Sequence[Record]) -> Sequence[Failed]:
+        if poison in {each.event.id for each in batch}:
+            raise Disconnected("Maximum Payload Violation")
+        return []
+
+    return answer
+
+
+@pytest.mark.parametrize("keys", ["abcd", "a"])
+async def test_a_record_that_costs_the_connection_fails_alone(keys: str) -> None:
+    script = Script(answers=[breaks_on("37")] * 500)
+    async with running(script) as lane:
+        ticket = put(lane, *(record(str(number), keys[number % len(keys)]) for number in range(100)))
+        await ticket.done.wait()
+    ((failed, _, reason),) = ticket.failures
+    assert failed == "37"
+    assert reason.endswith("Maximum Payload Violation")
+    assert sorted(script.stored, key=int) == [str(number) for number in range(100) if number != 37]
+    for key in keys:
+        mine = [int(each) for each in script.stored if keys[int(each) % len(keys)] == key]
+        assert mine == sorted(mine)
+    # Halving takes a handful of connections, condemning the record a few more.
+    assert script.opened < 40
+
+
+async def test_waits_between_connections_grow_until_something_is_stored() -> None:
+    script = Script(answers=[refuse(Disconnected("reset"))] * 5)
+    waits: list[int] = []
+    async with running(script) as lane:
+
+        class Counting(Backoff):
+            def wait(self, attempts: int) -> float:
+                waits.append(attempts)
+                return 0.0
+
+        lane._backoff = Counting(1, 1)
+        await put(lane, record("1"), record("2")).done.wait()
+        assert [wait for wait in waits if wait][:5] == [1, 2, 3, 4, 5]
+        script.answers.append(refuse(Disconnected("reset")))
+        waits.clear()
+        await put(lane, record("3"), record("4")).done.wait()
+    assert waits == [1]
+
+
+async def test_an_exception_that_nobody_foresaw_is_transient_and_named_by_its_class() -> None:
+    script = Script(answers=[refuse(ZeroDivisionError("a secret"))])
+    async with running(script) as lane:
+        ticket = put(lane, record("1"), record("2"))
+        while script.opened < 2:
+            await asyncio.sleep(0)
+            if lane.state.startswith("failed"):
+                assert "unforeseen ZeroDivisionError in test_lane.py" in lane.state
+                assert "secret" not in lane.state
+        await ticket.done.wait()
+        assert script.stored == ["1", "2"]
+        assert lane.state == "ready"
+
+
+async def test_an_opening_that_fails_as_nobody_foresaw_is_tried_again() -> None:
+    script = Script(openings=[KeyError("host"), KeyError("host")])
+    async with running(script) as lane:
+        await put(lane, record("1")).done.wait()
+        assert script.opened == 3
+
+
+async def test_what_may_be_stored_is_not_said_to_be_lost() -> None:
+    script = Script(answers=[refuse(Disconnected("reset"))] * 3)
+    async with running(script, fast(retry_limit=2)) as lane:
+        ticket = put(lane, record("1"), record("2"))
+        await ticket.done.wait()
+    expected = "it is unknown whether it was stored; given up after 2 retries: reset"
+    assert ticket.failures == [("1", "scripted", expected), ("2", "scripted", expected)]
+
+
+# -- readiness
+
+
+async def test_a_back_end_is_not_ready_while_writes_store_nothing_and_something_waits() -> None:
+    script = Script(answers=[fail(Transient("the stream is full"), 0)] * 1000)
+    async with running(script, fast()) as lane:
+        while lane.state != "ready":  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        ticket = put(lane, record("1"))
+        while lane.state == "ready":  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert lane.state == "failing: the stream is full"
+        script.answers.clear()
+        await ticket.done.wait()
+        assert lane.state == "ready"
+
+
+async def test_a_back_end_that_refuses_everything_for_good_is_ready() -> None:
+    script = Script(answers=[fail(Permanent("too large"), 0)])
+    async with running(script) as lane:
+        await put(lane, record("1")).done.wait()
+        assert lane.state == "ready"

@@ -26,6 +26,7 @@ from bronze_client.schema import (
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent, Transient
+from bronze_sidecar.ingest.intake import Ticket
 from bronze_sidecar.ingest.server import SidecarService
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed
@@ -177,6 +178,56 @@ async def test_json_blocks_hold_a_message_a_line_and_positions_count_messages(tm
         outcome = await running.publish_batch(Batch(first_position=7, json=[block, TRADE]))
         assert outcome == Outcome(published=5)
         assert script.stored == ["s:7", "s:8.0", "s:8.1", "s:8.2", "s:9"]
+
+
+async def test_a_mixed_batch_keeps_the_order_of_its_messages(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        mixed = [TRADE, envelope(), b" " + BOOK, envelope(), envelope(), TRADE]
+        assert await running.publish_batch(Batch(first_position=7, mixed=mixed)) == Outcome(published=8)
+        assert script.stored == ["s:7", "s:8", "s:9.0", "s:9.1", "s:9.2", "s:10", "s:11", "s:12"]
+        stream = running.stream()
+        await stream.open()
+        await stream.send(PublishRequest(batch=Batch(sequence=1, mixed=[envelope(), TRADE])))
+        assert await stream.acknowledged(1) == Outcome(published=2)
+        await stream.send(PublishRequest(batch=Batch(sequence=2, first_position=2, mixed=[envelope()])))
+        assert await stream.acknowledged(2) == Outcome(published=1)
+
+
+async def test_envelopes_of_a_mixed_batch_are_published_as_those_of_any_other(tmp_path: Path) -> None:
+    """Also one whose bytes hold line feeds: the tag of its source is one."""
+    taken: list[Record] = []
+
+    def take(batch: Sequence[Record]) -> Sequence[Failed]:
+        taken.extend(batch)
+        return []
+
+    sent = envelope(source="a\nb")
+    async with serving(tmp_path, Scripted(Script(answers=[take]))) as running:
+        await running.publish_batch(Batch(mixed=[TRADE, sent]))
+    assert taken[1].event.envelope.startswith(sent)
+    published = NormalizedEvent.FromString(taken[1].event.envelope)
+    assert (published.source, published.meta["event_id"]) == ("a\nb", "s:1")
+
+
+async def test_bad_messages_of_a_mixed_batch_are_refused_singly(tmp_path: Path) -> None:
+    script = Script()
+    no_payload = NormalizedEvent(exchange="bitmex").SerializeToString()
+    large_text = TRADE.replace(b'"id":"1"', b'"id":"%b"' % (b"x" * 5000))
+    bad = [b"\xff\xff", b" not json", no_payload, large_text, b"", b"{}", envelope(source="X" * 5000), b"[1]"]
+    async with serving(tmp_path, Scripted(script), config=Config(max_event_bytes=4096)) as running:
+        batch = Batch(first_position=10, mixed=[envelope(), *bad, TRADE, envelope()])
+        outcome = await running.publish_batch(batch)
+    assert outcome.published == 3
+    assert script.stored == ["s:10", "s:19", "s:20"]
+    assert [each.position for each in outcome.failures] == [11, 12, 13, 14, 15, 16, 17, 18]
+    reasons = [each.reason for each in outcome.failures]
+    assert reasons[0] == reasons[7] == "the bytes are not a NormalizedEvent"
+    assert "JSON" in reasons[1]
+    assert reasons[2] == reasons[4] == "the envelope has no payload that this version knows"
+    assert "--max-event-bytes allows 4096" in reasons[3]
+    assert "type" in reasons[5]
+    assert "--max-event-bytes allows 4096" in reasons[6]
 
 
 async def test_bad_events_are_refused_singly_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -403,7 +454,9 @@ async def test_a_stream_that_opens_wrongly_is_told_why(
     [
         (Batch(sequence=2, envelopes=[b"x"]), "batch 1 must come next, not batch 2"),
         (Batch(sequence=1), "empty"),
-        (Batch(sequence=1, envelopes=[b"x"], json=[b"{}"]), "not both"),
+        (Batch(sequence=1, envelopes=[b"x"], json=[b"{}"]), "not several"),
+        (Batch(sequence=1, envelopes=[b"x"], mixed=[b"{}"]), "not several"),
+        (Batch(sequence=1, json=[b"{}"], mixed=[b"{}"]), "not several"),
     ],
 )
 async def test_a_wrong_batch_ends_the_stream_with_the_reason(
@@ -447,22 +500,32 @@ def book(levels: int) -> bytes:
     return f'{{"type":"book_change","exchange":"x","symbol":"S","bids":[{bids}],"asks":[]}}'.encode()
 
 
-async def test_what_messages_become_never_exceeds_the_bound(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("batch", "events"),
+    [
+        (Batch(sequence=1, json=[b"\n".join(book(7) for _ in range(20)), book(333)]), 20 * 7 + 333),
+        (Batch(sequence=1, mixed=[*[book(7), envelope()] * 10, book(333)]), 10 * 8 + 333),
+    ],
+    ids=["json", "mixed"],
+)
+async def test_what_messages_become_never_exceeds_the_bound(
+    tmp_path: Path, batch: Batch, events: int
+) -> None:
     script = Script(gate=asyncio.Event())
     config = Config(max_queue_events=50, retry_backoff_ms=1, retry_backoff_max_ms=2)
     async with serving(tmp_path, Scripted(script, max_batch_size=10), config=config) as running:
         stream = running.stream()
         await stream.open()
-        await stream.batch(1, 0, json=[b"\n".join(book(7) for _ in range(20)), book(333)])
+        await stream.send(PublishRequest(batch=batch))
         lane, most = running.lanes[0], 0
         assert script.gate
-        while len(script.stored) < 20 * 7 + 333:
+        while len(script.stored) < events:
             most = max(most, lane.events)
             if lane.events > 40 or script.gate.is_set():
                 script.gate.set()
             await asyncio.sleep(0)
         assert most <= 50
-        assert (await stream.acknowledged(1)).published == 20 * 7 + 333
+        assert (await stream.acknowledged(1)).published == events
         assert script.stored[-1] == "s:20.332"
 
 
@@ -572,6 +635,7 @@ async def test_more_sessions_than_allowed_are_refused(tmp_path: Path) -> None:
     [
         (Batch(json=[b"\n" * 70_000]), "the batch has more than 1024 messages"),
         (Batch(envelopes=[b""] * 1025), "the batch has more than 1024 messages"),
+        (Batch(mixed=[b"{"] * 1025), "the batch has more than 1024 messages"),
         (Batch(envelopes=[b"x"], first_position=2**64 - 1), "positions end at"),
         (Batch(json=[b"{}"], first_position=2**62), "positions end at"),
     ],
@@ -635,8 +699,7 @@ async def test_a_producer_that_never_reads_is_held_up(
     async with serving(tmp_path, Scripted(Script())) as running:
         stream = running.stream()
         await stream.open("p")
-        session = running.service._sessions.resume("p", "s")
-        assert session is not None
+        session = running.service._sessions._sessions["p", "s"]
         monkeypatch.setattr(session, "tell", lambda _: None)  # as if nothing could be written
         for number in range(1, 21):
             await stream.batch(number, number - 1, envelope())
@@ -644,3 +707,94 @@ async def test_a_producer_that_never_reads_is_held_up(
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
         assert 6 <= session.accepted < 20
+
+
+@pytest.mark.parametrize("end", ["cancel", "done_writing"])
+async def test_every_outcome_is_told_after_a_connection_was_lost_unread(tmp_path: Path, end: str) -> None:
+    """3,000 batches are refused; whoever comes back without having read that hears of each of them."""
+    count = 3000
+    async with serving(tmp_path, Scripted(Script())) as running:
+        first = running.stream()
+        await first.open("p")
+        for number in range(1, count + 1):
+            await first.batch(number, number - 1, b"no envelope")
+        session = running.service._sessions._sessions["p", "s"]
+        while session.acknowledged < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        if end == "cancel":
+            first.call.cancel()
+        else:
+            await first.call.done_writing()
+        second = running.stream()
+        opened = (await second.open("p", known=0)).opened
+        told = [each.position for each in opened.outcome.failures]
+        # What is not acknowledged is sent again.
+        for number in range(opened.acknowledged_sequence + 1, count + 1):
+            await second.batch(number, number - 1, b"no envelope")
+        if opened.acknowledged_sequence < count:
+            told += [each.position for each in (await second.acknowledged(count)).failures]
+    assert told == list(range(count))
+
+
+@pytest.mark.parametrize("end", ["cancel", "done_writing"])
+async def test_a_run_is_resumed_after_its_call_was_ended(tmp_path: Path, end: str) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        first = running.stream()
+        await first.open("p")
+        await first.batch(1, 0, envelope())
+        await first.acknowledged(1)
+        await first.batch(2, 1, envelope())
+        session = running.service._sessions._sessions["p", "s"]
+        while session.acknowledged < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        if end == "cancel":
+            first.call.cancel()
+        else:
+            await first.call.done_writing()
+        while session.take_over:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        opened = (await running.stream().open("p", known=1)).opened
+        assert (opened.acknowledged_sequence, opened.outcome) == (2, Outcome(published=1))
+        assert script.stored == ["s:0", "s:1"]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [Batch(sequence=1, envelopes=[envelope()] * 1000), Batch(sequence=1, json=[TRADE] * 1000)],
+    ids=["envelopes", "json"],
+)
+async def test_events_that_their_context_makes_large_are_taken_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: Batch
+) -> None:
+    sizes: list[int] = []
+    put = Lane.put
+
+    def noted(lane: Lane, ticket: Ticket, records: list[Record], size: int) -> None:
+        sizes.append(size)
+        put(lane, ticket, records, size)
+
+    monkeypatch.setattr(Lane, "put", noted)
+    # Nearly as large as it may be.
+    context = StreamContext(stream_id="s", meta={f"k{number:02}": "v" * 250 for number in range(64)})
+    async with serving(tmp_path, Scripted(Script())) as running:
+        stream = running.stream()
+        await stream.open(context=context)
+        await stream.send(PublishRequest(batch=batch))
+        assert (await stream.acknowledged(1)).published == 1000
+    assert sum(sizes) > 16_000_000
+    assert max(sizes) < 1_200_000
+
+
+async def test_a_refused_batch_is_refused_again(tmp_path: Path) -> None:
+    async with serving(tmp_path, Scripted(Script())) as running:
+        for _ in range(3):
+            stream = running.stream()
+            await stream.open("p")
+            await stream.batch(1, 0, *[b""] * 1025)
+            reason = "the batch has more than 1024 messages"
+            assert await stream.refused() == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+        stream = running.stream()
+        await stream.open("p")
+        await stream.batch(1, 0, envelope())
+        assert (await stream.acknowledged(1)).published == 1

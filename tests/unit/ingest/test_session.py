@@ -43,7 +43,8 @@ def test_outcomes_are_kept_for_a_bounded_number_of_batches(monkeypatch: pytest.M
     # What the producer was not told is kept, however much it is.
     assert session.outcome_since(0) == Outcome(published=100)
     session.tell(100)
-    assert session.outcome_since(0) == Outcome(published=10)
+    assert session.outcome_since(90) == Outcome(published=10)
+    assert session.forgotten == 90
 
 
 def test_failures_are_kept_for_a_bounded_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,18 +74,18 @@ def test_a_session_without_a_producer_is_forgotten_after_a_time(monkeypatch: pyt
     waiting.accepted = 1
     for name, session in (("kept", kept), ("waiting", waiting), ("gone", gone)):
         sessions.add(name, "s", session)
-    assert sessions.resume("gone", "s") is gone
+    assert sessions.resume("gone", "s", 0) is gone
     monkeypatch.setattr("bronze_sidecar.ingest.session.FORGET_AFTER_SECONDS", -1.0)
-    assert sessions.resume("gone", "s") is None
-    assert sessions.resume("kept", "s") is kept
-    assert sessions.resume("waiting", "s") is waiting
+    assert sessions.resume("gone", "s", 0) is None
+    assert sessions.resume("kept", "s", 0) is kept
+    assert sessions.resume("waiting", "s", 0) is waiting
 
 
 def test_the_oldest_of_too_many_sessions_are_forgotten() -> None:
     sessions = ProducerSessions(3)
     for number in range(6):
         assert sessions.add(str(number), "s", ProducerSession(0))
-    assert [number for number in range(6) if sessions.resume(str(number), "s")] == [3, 4, 5]
+    assert [number for number in range(6) if sessions.resume(str(number), "s", 0)] == [3, 4, 5]
 
 
 def test_there_is_no_room_for_a_newcomer_while_all_are_in_use() -> None:
@@ -94,7 +95,7 @@ def test_there_is_no_room_for_a_newcomer_while_all_are_in_use() -> None:
         session.take_over = lambda: None
         assert sessions.add(name, "s", session)
     assert not sessions.add("c", "s", ProducerSession(0))
-    assert sessions.resume("c", "s") is None
+    assert sessions.resume("c", "s", 0) is None
     assert sessions.add("a", "s", ProducerSession(0))  # its own place
 
 
@@ -108,6 +109,37 @@ def test_failures_of_producers_that_are_gone_are_forgotten_when_they_are_too_man
         sessions.add(name, "s", session)
         session.accepted = 1
         finish(session, 1, failures=10)
-    sessions.resume("new", "s")
+    sessions.resume("new", "s", 0)
     remembered = {name: len(sessions._sessions[name, "s"].outcome_since(0).failures) for name in "abc"}
     assert remembered == {"a": 0, "b": 10, "c": 10}
+
+
+def test_a_producer_that_knows_less_than_is_remembered_begins_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bronze_sidecar.ingest.session.MOST_OUTCOMES", 10)
+    sessions = ProducerSessions(10)
+    session = ProducerSession(0, sessions.remembered)
+    sessions.add("p", "s", session)
+    for sequence in range(1, 101):
+        finish(session, sequence, failures=1)
+    session.tell(100)
+    assert sessions.resume("p", "s", 100) is session
+    assert sessions.resume("p", "s", 90) is session
+    assert len(session.outcome_since(90).failures) == 10
+    # What became of batch 90 is forgotten, so it cannot be acknowledged.
+    assert sessions.resume("p", "s", 89) is None
+    # A producer that is ahead of what is remembered is another story as well.
+    assert sessions.resume("p", "s", 101) is None
+
+
+def test_a_session_that_is_replaced_counts_no_more() -> None:
+    sessions = ProducerSessions(10)
+    old = ProducerSession(0, sessions.remembered)
+    sessions.add("p", "s", old)
+    finish(old, 1, failures=3)
+    old.accepted = 2
+    assert sessions.remembered.failures == 3
+    sessions.add("p", "s", ProducerSession(0, sessions.remembered))
+    finish(old, 2, failures=3)
+    assert sessions.remembered.failures == 0

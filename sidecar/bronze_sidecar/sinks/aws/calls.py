@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent
-from bronze_sidecar.sinks.aws.service import Denied, InvalidCall, Missing
+from bronze_sidecar.errors import DeliveryError, NotTried, Permanent
+from bronze_sidecar.sinks.aws.service import InvalidCall, Unavailable
 from bronze_sidecar.sinks.base import Failed
+from bronze_sidecar.sinks.outcome import failures
 
 
 class CallLimits(NamedTuple):
@@ -139,7 +140,7 @@ class CallPlan:
             self._halve(call)
             return
         self.settle(call, dict.fromkeys(range(len(call.places)), error))
-        if isinstance(error, Missing | Denied):
+        if isinstance(error, Unavailable):
             # The same holds for everything else that goes there.
             for queue in self._idle[call.destination]:
                 self.errors.update(dict.fromkeys(queue.places[queue.next :], error))
@@ -154,22 +155,13 @@ class CallPlan:
             self._halves.append(Call(call.destination, call.queues[part], call.places[part]))
 
     def outcome(self) -> Sequence[Failed]:
-        """Return what was not stored; raise if nothing was and it may be stored later."""
+        """Return what was not stored; raise Disconnected if no call was answered."""
         errors = self.errors
         left = [place for queue in self._queues for place in queue.places[queue.next :]]
         left += [place for call in self._halves for place in call.places]
         for place in left:
             errors.setdefault(place, NotTried("an earlier record, or another call, failed"))
-        if errors and len(errors) == self._count:
-            _raise_if_none_is_permanent(errors.values())
-        return [Failed(place, errors[place]) for place in sorted(errors)]
-
-
-def _raise_if_none_is_permanent(errors: Iterable[DeliveryError]) -> None:
-    kinds = {type(error): error for error in errors}
-    if not any(issubclass(kind, Permanent) for kind in kinds):
-        tried = [error for error in kinds.values() if not isinstance(error, NotTried)]
-        raise next((error for error in tried if isinstance(error, Disconnected)), tried[0])
+        return failures(errors, self._count)
 
 
 async def carry_out(plan: CallPlan, send: Send, most_calls: int) -> Sequence[Failed]:

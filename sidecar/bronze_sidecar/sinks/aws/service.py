@@ -15,7 +15,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader, create_loader
-from bronze_buses.aws_errors import Meaning, error_code, meaning_of
+from bronze_buses.aws_errors import Meaning, error_code, meaning_of, meaning_of_code
 
 from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
@@ -38,11 +38,15 @@ class BadCredentials(Disconnected):
     """AWS does not know the credentials, or no longer does; a new session may find others."""
 
 
-class Missing(Transient):
+class Unavailable(Transient):
+    """One stream or queue cannot be written to; others may be."""
+
+
+class Missing(Unavailable):
     """There is no such stream or queue."""
 
 
-class Denied(Transient):
+class Denied(Unavailable):
     """The credentials are valid but do not allow the call."""
 
 
@@ -119,6 +123,8 @@ class AwsService:
                 return Denied(f"{error}")
             case Meaning.MISSING:
                 return Missing(f"{error}")
+            case Meaning.KEY_UNUSABLE:
+                return Unavailable(f"{error}")
             case Meaning.BAD_REQUEST:
                 return InvalidCall(f"{error}")
             case Meaning.TLS_FAILED:
@@ -135,6 +141,17 @@ class AwsService:
         if self._options.access_key is None:
             return f"they come from the default AWS credential chain, because {names} are not given"
         return f"check {names}"
+
+
+def refused_entry(code: str, text: str, *, senders_fault: bool = False) -> DeliveryError:
+    """Return what it means that a call stored other records but not this one.
+
+    A sender's fault is for good, unless the code says that it can be put right without changing the record.
+    """
+    meaning = meaning_of_code(code)
+    for_good = meaning is Meaning.BAD_REQUEST or (senders_fault and meaning is Meaning.OTHER)
+    said = f"{code}: {text}"
+    return Permanent(said) if for_good else Transient(said)
 
 
 def plain_destinations(route: Route, option: str, routing_option: str) -> dict[str, str]:

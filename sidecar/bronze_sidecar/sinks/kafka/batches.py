@@ -76,13 +76,15 @@ class Topic:
 class Parcel:
     """A batch of records for one partition, by their places in the write."""
 
-    __slots__ = ("_builder", "_data", "append", "is_uncertain", "partition", "places")
+    __slots__ = ("_builder", "_data", "append", "breaks", "is_uncertain", "partition", "places")
 
     def __init__(self, partition: Partition, codec: int) -> None:
         self.partition = partition
         self.places: list[int] = []
         self.is_uncertain = False
         """Whether it may have been stored without our knowing."""
+        self.breaks = 0
+        """How often a broker closed the connection instead of answering."""
         self._builder = DefaultRecordBatchBuilder(
             magic=MAGIC,
             compression_type=codec,

@@ -6,6 +6,7 @@ import string
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from bronze_buses.tls import TlsFiles
@@ -14,6 +15,7 @@ from bronze_cli.problems import Fault, control_character, not_among
 from bronze_cli.values import (
     Broker,
     Choice,
+    File,
     ListOf,
     Secret,
     Switch,
@@ -138,6 +140,9 @@ class Kafka(TlsFiles, Backend):
     schema_registry_url: str | None = option(
         Url(), "Confluent Schema Registry; values are framed in its wire format."
     )
+    schema_registry_ca_file: Path | None = option(
+        File(), "CA certificates to trust for the registry instead of the system's."
+    )
     schema_registry_auth_username: str | None = option(Text(), "User name for the registry.")
     schema_registry_auth_password: str | None = option(Secret(), "Password for the registry.", secret=True)
     max_batch_size: int = batch_size(4096)
@@ -176,6 +181,11 @@ class Kafka(TlsFiles, Backend):
         yield from both_or_neither(self, "schema_registry_auth_username", "schema_registry_auth_password")
         if self.schema_registry_auth_username and not self.schema_registry_url:
             yield "schema_registry_auth_username", Fault("has no effect.", "Add --kafka-schema-registry-url.")
+        if self.schema_registry_ca_file and not (self.schema_registry_url or "").startswith("https:"):
+            yield (
+                "schema_registry_ca_file",
+                Fault("has no effect.", "Give --kafka-schema-registry-url with https."),
+            )
         if self.idempotent and ACKS.get(self.acks, self.acks) != "all":
             yield (
                 "idempotent",

@@ -11,9 +11,12 @@ import http.client
 import json
 import struct
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from bronze_buses.errors import Refused
+from bronze_buses.tls import TlsFiles, certificate_fault, client_context
 from bronze_client.schema import NormalizedEvent
 
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
@@ -25,7 +28,8 @@ MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 MAGIC_BYTE = 0
 # The path to the message within the schema; a single 0 means the file's first message, which is ours.
 MESSAGE_INDEXES = b"\0"
-URL_OPTION = "--kafka-schema-registry-url"
+FLAGS = "--kafka-schema-registry"
+URL_OPTION = f"{FLAGS}-url"
 CREDENTIAL_OPTIONS = "--kafka-schema-registry-auth-username and --kafka-schema-registry-auth-password"
 
 # As Confluent's own Python serializer sends it; the registry reads this form as well as text, and shows text.
@@ -42,8 +46,11 @@ _numbers: dict[tuple[str, str], int] = {}
 class Registry:
     """A schema registry."""
 
-    def __init__(self, url: str, username: str | None, password: str | None) -> None:
+    def __init__(
+        self, url: str, username: str | None, password: str | None, ca_file: Path | None = None
+    ) -> None:
         self._url = url.rstrip("/")
+        self._ca_file = ca_file
         self._away: tuple[float, str] = (0.0, "")
         """How long it is not asked, and why."""
         self._headers = {"Content-Type": MEDIA_TYPE, "Accept": f"{MEDIA_TYPE}, application/json"}
@@ -58,7 +65,15 @@ class Registry:
         """
         if any(url == self._url for url, _ in _numbers):
             return
-        status, answer = await self._ask("GET", "/schemas/types")
+        try:
+            status, answer = await self._ask("GET", "/schemas/types")
+        except Transient as error:
+            # Later, while events wait, an operator can still fix it.
+            if fault := certificate_fault(error, FLAGS):
+                raise Permanent(f"the registry: {fault}") from error
+            if isinstance(error.__cause__, Refused):
+                raise Permanent(str(error.__cause__)) from error
+            raise
         if status != http.HTTPStatus.OK:
             raise _refusal(status, answer)
         if "PROTOBUF" not in answer:
@@ -93,7 +108,7 @@ class Registry:
         try:
             # This happens once per topic; a client with a pool and a session would be overkill.
             status, text = await asyncio.to_thread(self._exchange, method, path, body)
-        except (OSError, http.client.HTTPException) as error:
+        except (Refused, OSError, http.client.HTTPException) as error:
             reason = f"the registry at {URL_OPTION} cannot be reached: {error or type(error).__name__}"
             self._away = time.monotonic() + AWAY_SECONDS, reason
             raise Transient(reason) from error
@@ -104,8 +119,11 @@ class Registry:
 
     def _exchange(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         url = urlsplit(self._url)
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        connection = kind(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
+        host = url.hostname or ""
+        connection = http.client.HTTPConnection(host, url.port, timeout=ANSWER_SECONDS)
+        if url.scheme == "https":
+            context = client_context(TlsFiles(tls_ca_file=self._ca_file), FLAGS)
+            connection = http.client.HTTPSConnection(host, url.port, timeout=ANSWER_SECONDS, context=context)
         try:
             encoded = None if body is None else json.dumps(body).encode()
             connection.request(method, url.path + path, encoded, self._headers)

@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiokafka import errors
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.rules import Record
-from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 from bronze_sidecar.sinks.kafka import connection as kafka_connection
 from bronze_sidecar.sinks.kafka.answers import (
+    NO_ANSWER,
     NO_LEADER,
     NO_TOPIC,
     STORED,
@@ -36,6 +38,7 @@ from bronze_sidecar.sinks.kafka.connection import KafkaConnection
 from bronze_sidecar.sinks.kafka.options import ACKS
 from bronze_sidecar.sinks.kafka.registry import Registry
 from bronze_sidecar.sinks.kafka.topics import PATIENCE_SECONDS, RETRY_SECONDS, Topics
+from bronze_sidecar.sinks.kafka.write import Write
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
 LIMITS = Limits(records=16_384, bytes=16 * 1024 * 1024)
 REQUIRED_ACKS = {"all": -1, "leader": 1, "none": 0}
 NO_TIMEOUT = 2**31 - 1
+# A batch that breaks the connection so often is left to the lane, which looks for the record to blame. At the
+# first time it may have been in company.
+MOST_BREAKS = 3
 
 Queues = dict[Partition, deque[Parcel]]
 
@@ -57,6 +63,7 @@ async def open_kafka(options: Kafka, route: Route) -> AsyncIterator[KafkaSink]:
             options.schema_registry_url,
             options.schema_registry_auth_username,
             options.schema_registry_auth_password,
+            options.schema_registry_ca_file,
         )
         await registry.check()
     acks = REQUIRED_ACKS[ACKS.get(options.acks, options.acks)]
@@ -94,6 +101,8 @@ class KafkaSink:
 
     limits = LIMITS
     forgets_ids_after: float | None = None
+    has_one_path = False
+    order = STRICT_ORDER
 
     def __init__(
         self, connection: KafkaConnection, topics: Topics, packer: Packer, acks: int, producer: Producer
@@ -158,6 +167,17 @@ class KafkaSink:
 
     async def _produce(self, node: int, parcels: list[Parcel], deadline: float) -> dict[Partition, Answer]:
         """Send one parcel per partition to a broker; return what became of each."""
+        together = [parcel for parcel in parcels if not parcel.breaks]
+        answers = await self._request(node, together, deadline) if together else {}
+        # One of these is too much for the broker; the others are stored if each is sent alone.
+        for parcel in parcels:
+            if parcel.breaks:
+                answers |= await self._request(node, [parcel], deadline, ask_first=True)
+        return answers
+
+    async def _request(
+        self, node: int, parcels: list[Parcel], deadline: float, *, ask_first: bool = False
+    ) -> dict[Partition, Answer]:
         data_by_topic: dict[str, list[tuple[int, bytearray]]] = {}
         for parcel in parcels:
             topic, number = parcel.partition.place
@@ -165,19 +185,32 @@ class KafkaSink:
         # A broker with slow replicas reports that before we stop listening.
         patience = int(kafka_connection.ANSWER_SECONDS * 800)
         request = ProduceRequest(None, self._acks, patience, list(data_by_topic.items()))
+        partitions = [parcel.partition for parcel in parcels]
+        known = self._connection.cluster.broker_metadata(node)
+        broker = f"{known.host}:{known.port}" if known else f"broker {node}"
         try:
             async with asyncio.timeout_at(deadline):
+                if ask_first and not await self._answers(node):
+                    return dict.fromkeys(partitions, by_failure(errors.NodeNotReadyError(), broker))
                 response = await self._connection.send(node, request)
         except (errors.KafkaError, OSError, TimeoutError) as error:
-            broker = self._connection.cluster.broker_metadata(node)
-            answer = by_failure(error, f"{broker.host}:{broker.port}" if broker else f"broker {node}")
-            return dict.fromkeys((parcel.partition for parcel in parcels), answer)
+            return dict.fromkeys(partitions, by_failure(error, broker))
         if not self._acks:
-            return dict.fromkeys((parcel.partition for parcel in parcels), STORED)
-        codes = {
-            (topic, number): code for topic, partitions in response.topics for number, code, *_ in partitions
+            return dict.fromkeys(partitions, STORED)
+        answers = {
+            (topic, number): by_code(code, details)
+            for topic, answered in response.topics
+            for number, code, *details in answered
         }
-        return {parcel.partition: by_code(codes.get(parcel.partition.place, -1)) for parcel in parcels}
+        return {partition: answers.get(partition.place, NO_ANSWER) for partition in partitions}
+
+    async def _answers(self, node: int) -> bool:
+        """Return whether a broker answers a question, so that what it does next is about a parcel."""
+        try:
+            await self._connection.send(node, MetadataRequest([]))
+        except (errors.KafkaError, OSError):
+            return False
+        return True
 
     def _settle(self, queues: Queues, partition: Partition, answer: Answer, write: Write) -> bool:
         """Apply the answer to a partition's first parcel; return whether to wait and send it again."""
@@ -186,7 +219,7 @@ class KafkaSink:
         if answer.fate is Fate.STORED:
             queue.popleft()
             partition.stored(len(parcel.places))
-        elif answer.fate is Fate.OBJECTIONABLE:
+        elif answer.fate is Fate.OBJECTIONABLE and not parcel.is_uncertain:
             queue.popleft()
             if len(parcel.places) == 1:
                 (place,) = parcel.places
@@ -208,8 +241,9 @@ class KafkaSink:
         partition = parcel.partition
         if partition.refused_since is None:
             partition.refused_since = now
-        parcel.is_uncertain = parcel.is_uncertain or answer.fate is Fate.UNKNOWN
-        if answer.fate not in {Fate.NOT_NOW, Fate.UNKNOWN}:
+        parcel.breaks += answer.fate is Fate.BROKEN_OFF
+        parcel.is_uncertain = parcel.is_uncertain or answer.fate in {Fate.UNKNOWN, Fate.BROKEN_OFF}
+        if answer.fate not in {Fate.NOT_NOW, Fate.UNKNOWN, Fate.BROKEN_OFF} or parcel.breaks >= MOST_BREAKS:
             return False
         # A parcel that may have been stored must not be sent under another number.
         until = write.deadline if parcel.is_uncertain else partition.refused_since + PATIENCE_SECONDS
@@ -219,8 +253,13 @@ class KafkaSink:
         """Leave a partition's parcels to the lane."""
         first = queue[0]
         error = answer.error(first.partition.topic.name)
-        if not isinstance(error, Permanent) and (first.is_uncertain or write.unreachable):
+        # What is said about a parcel that may be stored is not the end of it: its number may be used up.
+        if first.is_uncertain or (write.unreachable and not isinstance(error, Permanent)):
             error = Disconnected(write.unreachable or str(error))
+        if first.breaks >= MOST_BREAKS:
+            size = len(first.data(self._producer))
+            hint = f"a batch of {size} bytes; is that more than its socket.request.max.bytes?"
+            error = Disconnected(f"{error}, {first.breaks} times in a row after it was sent {hint}")
         if isinstance(error, Disconnected):
             self._lost = str(error)
         rest = error if isinstance(error, Permanent) else NotTried("an earlier batch was not stored")
@@ -238,41 +277,3 @@ class KafkaSink:
             write.unreachable = "no broker answers"
         except Disconnected as error:
             write.unreachable = str(error)
-
-
-class Write:
-    """What is known about one write."""
-
-    def __init__(self, batch: Sequence[Record], seconds: float) -> None:
-        self.batch = batch
-        self.errors: dict[int, DeliveryError] = {}
-        self.unreachable = ""
-        """Why no broker can be asked; empty if one can."""
-        self._seconds = seconds
-        self.goes_on()
-
-    def goes_on(self) -> None:
-        """Restart the deadline, because brokers confirmed something."""
-        self.deadline = asyncio.get_running_loop().time() + self._seconds
-
-    def fail_destinations(self, reasons: Mapping[str, DeliveryError]) -> None:
-        """Record that records to some destinations cannot be sent."""
-        for place, record in enumerate(self.batch) if reasons else ():
-            if record.address.destination in reasons:
-                self.errors[place] = reasons[record.address.destination]
-
-    def places(self) -> Iterable[int]:
-        """Return the places of the records to send."""
-        everything = range(len(self.batch))
-        return (place for place in everything if place not in self.errors) if self.errors else everything
-
-    def failures(self) -> list[Failed]:
-        """Return what was not stored; raise Disconnected if nothing was, because no broker can be reached.
-
-        Other errors concern one topic or partition, and the lane also has records for others.
-        """
-        if self.errors and len(self.errors) == len(self.batch):
-            for error in self.errors.values():
-                if isinstance(error, Disconnected):
-                    raise error
-        return [Failed(place, self.errors[place]) for place in sorted(self.errors)]

@@ -9,11 +9,17 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from bronze_sidecar.envelope.wire import heads, map_entry
-from bronze_sidecar.errors import DeliveryError, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Permanent
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
-from bronze_sidecar.sinks.aws.service import AwsService, Question, open_service, plain_destinations
-from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.aws.service import (
+    AwsService,
+    Question,
+    open_service,
+    plain_destinations,
+    refused_entry,
+)
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -62,9 +68,15 @@ class KinesisSink:
     """
 
     forgets_ids_after: float | None = None
+    has_one_path = False
 
     def __init__(self, service: AwsService, options: Kinesis, question: Question) -> None:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
+        self.order = (
+            STRICT_ORDER
+            if options.strict_order
+            else "a refused record may be stored after later ones of its key"
+        )
         self._service = service
         self._question = question
         self._max_record_bytes = options.max_record_bytes
@@ -108,7 +120,7 @@ class KinesisSink:
         if not answer.get("FailedRecordCount"):
             return {}
         return {
-            index: Transient(f"{code}: {entry.get('ErrorMessage', '')}")
+            index: refused_entry(code, entry.get("ErrorMessage", ""))
             for index, entry in enumerate(answer["Records"])
             if (code := entry.get("ErrorCode"))
         }

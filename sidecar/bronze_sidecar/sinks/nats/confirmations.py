@@ -1,72 +1,101 @@
-"""The commands that publish records, and JetStream's confirmations, read without a task per message."""
+"""JetStream's confirmations, one for each message, and taking answers out of what the library reads."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from bronze_buses.nats import TakingTransport
 
-from bronze_sidecar.routing.rules import Address, Record
+from bronze_sidecar.routing.rules import Record
 
 FORBIDDEN = "the user may not publish to the subject: check the permissions of --nats-user"
-_UNSAFE_IN_VALUE = re.compile(r"[\x00-\x1f\x7f]")
-_UNSAFE_IN_NAME = re.compile(r"[^!-$&-9;-~]")
+
+
+class AnswerWindow(Protocol):
+    """What one write waits for."""
+
+    finished: asyncio.Event
+
+    def settle(self, windows: list[bytes], numbers: list[bytes], answers: list[bytes]) -> None:
+        """Accept answers, each with the number of its window and that of its message there."""
+
+    def forbid(self, subject: str) -> None:
+        """Take note that the user may not publish to a subject; the library tells it in lower case."""
 
 
 class Confirmations:
-    """The confirmations that one write waits for."""
+    """One confirmation for each message. The server may store a message that follows a refused one."""
 
-    def __init__(self, number: int, batch: Sequence[Record], places: Iterable[int]) -> None:
-        self.number = b"%d" % number
-        self.open = set(places)
-        self._batch = batch
+    def __init__(self, number: int, records: Sequence[Record]) -> None:
+        self.open = set(range(1, len(records) + 1))
+        """Numbers of messages without an answer; they count from 1."""
         self.refusals: dict[int, bytes] = {}
-        """Place of a message to the server's answer, if it was not a confirmation."""
+        """Number of a message to the server's answer, if it was not a confirmation."""
         self.finished = asyncio.Event()
+        self._window = b"%d" % number
+        self._records = records
 
-    def settle(self, numbers: list[bytes], places: list[bytes], answers: list[bytes]) -> None:
-        """Accept answers, each with the number of its window and the place of its message."""
+    def settle(self, windows: list[bytes], numbers: list[bytes], answers: list[bytes]) -> None:
         stored = []
-        for number, place, answer in zip(numbers, places, answers, strict=True):
-            if number != self.number:
+        for window, number, answer in zip(windows, numbers, answers, strict=True):
+            if window != self._window:
                 continue
             if b'"error"' in answer or answer.startswith(b"NATS/1.0"):
-                self._refuse(int(place), answer.partition(b"\r\n")[0])
+                self._refuse(int(number), answer.partition(b"\r\n")[0])
             else:
-                stored.append(int(place))
+                stored.append(int(number))
         self._close(stored)
 
-    def _refuse(self, place: int, answer: bytes) -> None:
-        if place in self.open:
-            self.refusals[place] = answer
-            self._close([place])
+    def forbid(self, subject: str) -> None:
+        destinations = [record.address.destination.lower() for record in self._records]
+        for number in [each for each in self.open if destinations[each - 1] == subject]:
+            self._refuse(number, FORBIDDEN.encode())
 
-    def _close(self, places: list[int]) -> None:
-        self.open.difference_update(places)
+    def _refuse(self, number: int, answer: bytes) -> None:
+        if number in self.open:
+            self.refusals[number] = answer
+            self._close([number])
+
+    def _close(self, numbers: list[int]) -> None:
+        self.open.difference_update(numbers)
         if not self.open:
             self.finished.set()
 
-    def refuse(self, subject: str, reason: str) -> None:
-        """Settle messages to a subject for which the server sends no answers."""
-        for place in [each for each in self.open if self._batch[each].address.destination.lower() == subject]:
-            self._refuse(place, reason.encode())
+
+class ForbiddenSubjects:
+    """What core NATS says of messages: nothing, unless the user may not publish to their subject."""
+
+    def __init__(self) -> None:
+        self.subjects: set[str] = set()
+        self.finished = asyncio.Event()
+
+    def settle(self, windows: list[bytes], numbers: list[bytes], answers: list[bytes]) -> None:
+        """Ignore answers: none are asked for."""
+
+    def forbid(self, subject: str) -> None:
+        self.subjects.add(subject)
 
 
 class ConfirmingTransport(TakingTransport):
-    """Takes the confirmations out of what the library reads."""
+    """Takes the answers to our messages out of what the library reads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.inbox = f"_INBOX.{secrets.token_hex(11)}"
-        self.window: Confirmations | None = None
-        # A confirmation or an error is JSON on one line; a status such as 503 has headers and no payload.
+        token = secrets.token_hex(11)
+        self.inbox = f"_INBOX.{token}"
+        self.batch_prefix = token[:12]
+        """What the ids of this connection's batches begin with."""
+        self.window: AnswerWindow | None = None
+        # After the inbox: the number of the window and of the message, plain or as the reply of a batch. A
+        # confirmation or an error is JSON on one line; a status such as 503 has headers and no payload.
         self._answers = re.compile(
             rb"H?MSG "
             + re.escape(self.inbox).encode()
-            + rb"\.(\d+)\.(\d+) [\d ]+\r\n"
+            + rb"\.(?:[0-9a-f]{12}-)?(\d+)\.(?:\d+\.fail\.)?(\d+)(?:\.\d\.\$FI)? [\d ]+\r\n"
             + rb"(NATS/1\.0 [^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n|(?!NATS/1\.0)[^\r\n]*)\r\n"
         )
         self._beginnings = (b"MSG " + self.inbox.encode(), b"HMSG " + self.inbox.encode())
@@ -76,7 +105,7 @@ class ConfirmingTransport(TakingTransport):
         """Settle what the server refuses other than by an answer; the library makes the text lower case."""
         violation = re.search(r'permissions violation for publish to "(.*)"', text)
         if violation and self.window:
-            self.window.refuse(violation[1], FORBIDDEN)
+            self.window.forbid(violation[1])
 
     def note_loss(self) -> None:
         """Stop waiting for answers that will not come."""
@@ -85,7 +114,7 @@ class ConfirmingTransport(TakingTransport):
 
     def take(self, received: bytes) -> bytes:
         """Take out the complete answers; keep an incomplete one for next time."""
-        # Repeated to the end: the text before an answer, its window, its place, and the answer itself.
+        # Repeated to the end: the text before an answer, its window, its number, and the answer itself.
         pieces = self._answers.split(self._rest + received)
         if self.window:
             self.window.settle(pieces[1::4], pieces[2::4], pieces[3::4])
@@ -107,39 +136,3 @@ class ConfirmingTransport(TakingTransport):
         tail = rest[last_line:]
         is_beginning = tail and any(beginning.startswith(tail) for beginning in self._beginnings)
         return last_line if is_beginning else len(rest)
-
-
-def prepare(address: Address) -> tuple[bytes, bytes]:
-    """Make the parts of a command that all messages to an address share: subject and leading headers."""
-    lines = [b"NATS/1.0", *(header_line(name, value) for name, value in address.headers)]
-    prepared = address.destination.encode(), b"\r\n".join(lines) + b"\r\nNats-Msg-Id: "
-    address.prepared = prepared
-    return prepared
-
-
-def command(record: Record, more_headers: bytes, reply: bytes) -> bytes:
-    """Make the command that publishes a record."""
-    subject, first_headers = record.address.prepared or prepare(record.address)
-    envelope = record.event.envelope
-    event_id = record.event.id.encode()
-    size = len(first_headers) + len(event_id) + len(more_headers) + 4
-    return b"HPUB %b %b%d %d\r\n%b%b\r\n%b\r\n%b\r\n" % (
-        subject,
-        reply,
-        size,
-        size + len(envelope),
-        first_headers,
-        event_id,
-        more_headers,
-        envelope,
-    )
-
-
-def header_line(name: str, value: str) -> bytes:
-    """Write a header; escape what could end the line or, in the name, the name."""
-    name = _UNSAFE_IN_NAME.sub(_escape, name)
-    return f"{name}: {_UNSAFE_IN_VALUE.sub(_escape, value)}".encode()
-
-
-def _escape(match: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character, shorten
-from bronze_cli.values import File, ListOf, Scalar, Secret, Switch, Text, host_port_fault, is_loopback
+from bronze_cli.values import Choice, File, ListOf, Scalar, Secret, Switch, Text, host_port_fault, is_loopback
 
 from bronze_sidecar.routing.naming import Target
 from bronze_sidecar.routing.rules import Rules
@@ -139,6 +139,11 @@ class Nats(TlsFiles, Backend):
     )
     stream: str | None = option(
         StreamName(), "JetStream stream; created if it does not exist, checked if it does."
+    )
+    batching: str = option(
+        Choice("auto", "off"),
+        "Publish a write as one batch, in strict order, where the stream allows it (allow_batched).",
+        default="auto",
     )
 
     @property

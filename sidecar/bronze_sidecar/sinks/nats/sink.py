@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import nats.errors
-import nats.js.errors
 from bronze_buses.errors import BusError
-from bronze_buses.nats import CONNECT_SECONDS, NatsConnection, NatsLogin
+from bronze_buses.nats import NatsConnection, NatsLogin
 from bronze_buses.tls import client_context
-from nats.aio.client import Client
-from nats.js.api import StreamConfig, StreamInfo
 
-from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
-from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
-from bronze_sidecar.routing.template import Template
-from bronze_sidecar.sinks.base import Failed, Limits, delivery_error
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits, delivery_error
+from bronze_sidecar.sinks.nats.answers import BATCHES_DISABLED, error_code, is_no_stream, refusal
+from bronze_sidecar.sinks.nats.batches import APPEND, START, BatchConfirmation, reply_of
+from bronze_sidecar.sinks.nats.commands import command, header_line, payload_size
 from bronze_sidecar.sinks.nats.confirmations import (
     FORBIDDEN,
+    AnswerWindow,
     Confirmations,
     ConfirmingTransport,
-    command,
-    header_line,
+    ForbiddenSubjects,
 )
 from bronze_sidecar.sinks.nats.options import Nats
+from bronze_sidecar.sinks.nats.streams import StreamFacts, check_stream
 
 ANSWER_SECONDS = 10
+ASK_AGAIN_SECONDS = 2
+"""After which a batch is ended again: its end may have been lost with the stream's leader."""
 WRITE_LIMITS = Limits(records=16_384, bytes=16 << 20)
-# nats-server/server/errors.json: answers that the same message will always get.
-PERMANENT_CODES = {
-    10054: "the message is larger than the stream allows",
-    10137: "the message is larger than the stream allows",
-}
+# A server holds at most 10,000 messages that a stream has not taken in yet, and refuses more.
+BATCH_LIMITS = Limits(records=8_192, bytes=16 << 20)
+SINGLE_ORDER = "a refused message may be stored after later ones of its subject: the stream allows no batches"
+CORE_ORDER = "as long as the connection holds: core NATS stores nothing"
 
 
 @asynccontextmanager
@@ -49,8 +49,8 @@ async def open_nats(options: Nats, route: Route) -> AsyncIterator[NatsSink]:
             await connection.open(_login(options), "bronze-sidecar")
         except BusError as error:
             raise delivery_error(error) from error
-        window = await _check_stream(options, connection.client) if options.jetstream else None
-        yield NatsSink(connection, transport, route, confirmed=options.jetstream, forgets_ids_after=window)
+        facts = await check_stream(options, connection.client) if options.jetstream else StreamFacts()
+        yield NatsSink(connection, transport, route, options, facts)
     finally:
         await connection.close()
 
@@ -67,28 +67,43 @@ def _login(options: Nats) -> NatsLogin:
     )
 
 
+class Prepared(NamedTuple):
+    """Commands, their records and these records' places in the batch; and the records that are too large."""
+
+    commands: list[bytes]
+    records: Sequence[Record]
+    places: Sequence[int]
+    oversized: list[Failed]
+
+
 class NatsSink:
     """A connected NATS server."""
-
-    limits = WRITE_LIMITS
 
     def __init__(
         self,
         connection: NatsConnection,
         transport: ConfirmingTransport,
         route: Route,
-        *,
-        confirmed: bool,
-        forgets_ids_after: float | None,
+        options: Nats,
+        facts: StreamFacts,
     ) -> None:
-        self.forgets_ids_after = forgets_ids_after
+        self.forgets_ids_after = facts.duplicate_window
+        self.has_one_path = facts.is_one or not options.jetstream
         self._connection = connection
         self._transport = transport
+        self._options = options
         self._max_payload = connection.client.max_payload
         self._more_headers = route.event_headers if route.has_event_headers else None
-        self._confirmed = confirmed
-        self._subscribed = False
+        self._is_subscribed = False
+        self._stream_is_gone = False
         self._windows = 0
+        self.limits = BATCH_LIMITS if facts.allows_batches else WRITE_LIMITS
+        if not options.jetstream:
+            self.order, self._publish = CORE_ORDER, self._unconfirmed
+        elif facts.allows_batches:
+            self.order, self._publish = STRICT_ORDER, self._in_batch
+        else:
+            self.order, self._publish = SINGLE_ORDER, self._one_by_one
 
     async def ping(self) -> None:
         """Check that the server answers."""
@@ -98,148 +113,153 @@ class NatsSink:
             raise Disconnected(f"no answer: {self._connection.last_error or error}") from error
 
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
-        """Publish the whole batch at once and wait for its confirmations."""
+        """Publish the whole batch at once and wait for what confirms it."""
         if self._connection.lost.is_set():
             raise Disconnected(f"the connection is lost: {self._connection.last_error}")
-        if not self._confirmed:
-            commands, failures = self._commands(batch, b"")
-            await self._send(commands)
-            await self.ping()
-            return failures
-        if not self._subscribed:
-            await self._connection.client.subscribe(f"{self._transport.inbox}.*.*")
-            self._subscribed = True
+        if self._stream_is_gone:
+            await self._check_stream_again()
+        if self._options.jetstream and not self._is_subscribed:
+            await self._connection.client.subscribe(f"{self._transport.inbox}.>")
+            self._is_subscribed = True
         self._windows += 1
-        reply = f"{self._transport.inbox}.{self._windows}.".encode()
-        commands, failures = self._commands(batch, reply)
-        too_large = {failure.place for failure in failures}
-        window = Confirmations(self._windows, batch, set(range(len(batch))) - too_large)
-        if window.open:
-            self._transport.window = window
-            await self._send(commands)
-            await self._answers(window)
-        return [
-            *failures,
-            *(Failed(place, _refusal(answer)) for place, answer in sorted(window.refusals.items())),
+        return await self._publish(batch)
+
+    async def _check_stream_again(self) -> None:
+        """See whether there is a stream again; one that was to be created is created anew."""
+        try:
+            facts = await check_stream(self._options, self._connection.client)
+        except Permanent as error:
+            raise Transient(str(error)) from error
+        self._stream_is_gone = False
+        if facts.allows_batches != (self.order == STRICT_ORDER):
+            raise Disconnected("another stream has taken the place of the one that is gone")
+
+    def _prepare(self, batch: Sequence[Record], first_reply: bytes, reply: bytes) -> Prepared:
+        """Make the commands; a `%d` in a reply stands for the message's number."""
+        commands: list[bytes] = []
+        oversized: list[Failed] = []
+        number, more, most, more_headers = 0, b"", self._max_payload, self._more_headers
+        answer_to = first_reply
+        for place, record in enumerate(batch):
+            number += 1
+            if more_headers:
+                more = b"".join(
+                    header_line(name, value) + b"\r\n" for name, value in more_headers(record.event)
+                )
+            made = command(record, more, answer_to % number if answer_to else b"")
+            # The command's first line is not part of the payload, but a record so close to the limit is rare.
+            if len(made) > most and (size := payload_size(made)) > most:
+                number -= 1
+                reason = f"the record has {size} bytes; the server allows {most}"
+                oversized.append(Failed(place, Permanent(reason)))
+                continue
+            commands.append(made)
+            answer_to = reply
+        if not oversized:
+            return Prepared(commands, batch, range(len(batch)), oversized)
+        lost = {failure.place for failure in oversized}
+        places = [place for place in range(len(batch)) if place not in lost]
+        return Prepared(commands, [batch[place] for place in places], places, oversized)
+
+    # -- without JetStream
+
+    async def _unconfirmed(self, batch: Sequence[Record]) -> list[Failed]:
+        commands, records, places, failures = self._prepare(batch, b"", b"")
+        self._transport.window = window = ForbiddenSubjects()
+        try:
+            await self._send(b"".join(commands))
+            # What the server refuses it says before it answers.
+            await self.ping()
+        finally:
+            self._transport.window = None
+        return failures + [
+            Failed(place, Permanent(FORBIDDEN))
+            for place, record in zip(places, records, strict=True)
+            if record.address.destination.lower() in window.subjects
         ]
 
-    def _commands(self, batch: Sequence[Record], reply: bytes) -> tuple[list[bytes], list[Failed]]:
-        commands, failures = [], []
-        more = b""
-        for place, record in enumerate(batch):
-            if self._more_headers:
-                headers = self._more_headers(record.event)
-                more = b"".join(header_line(name, value) + b"\r\n" for name, value in headers)
-            made = command(record, more, b"%b%d " % (reply, place) if reply else b"")
-            # The command's first line is not part of the payload, but a record so close to the limit is rare.
-            if len(made) > self._max_payload and (size := _payload_size(made)) > self._max_payload:
-                reason = f"the record has {size} bytes; the server allows {self._max_payload}"
-                failures.append(Failed(place, Permanent(reason)))
-            else:
-                commands.append(made)
-        return commands, failures
+    # -- with a confirmation for each message
 
-    async def _send(self, commands: list[bytes]) -> None:
+    async def _one_by_one(self, batch: Sequence[Record]) -> list[Failed]:
+        reply = f"{self._transport.inbox}.{self._windows}.%d ".encode()
+        commands, records, places, failures = self._prepare(batch, reply, reply)
+        if not commands:
+            return failures
+        window = Confirmations(self._windows, records)
+        await self._exchange(b"".join(commands), window, ANSWER_SECONDS)
+        if not window.finished.is_set():
+            raise self._silence(f"{len(window.open)} messages")
+        if window.open:
+            raise Disconnected(f"the connection is lost: {self._connection.last_error}")
+        self._stream_is_gone = any(map(is_no_stream, window.refusals.values()))
+        return failures + [
+            Failed(places[number - 1], refusal(answer)) for number, answer in sorted(window.refusals.items())
+        ]
+
+    # -- with one confirmation for all of them
+
+    async def _in_batch(self, batch: Sequence[Record]) -> list[Failed]:
+        reply = reply_of(self._transport.inbox, self._transport.batch_prefix, self._windows)
+        commands, records, places, failures = self._prepare(
+            batch, b"%b%%d.%d.$FI " % (reply, START), b"%b%%d.%d.$FI " % (reply, APPEND)
+        )
+        if not commands:
+            return failures
+        window = BatchConfirmation(self._windows, reply, records)
+        await self._exchange(b"".join(commands) + window.end_command(), window, ASK_AGAIN_SECONDS)
+        for _ in range(int(ANSWER_SECONDS / ASK_AGAIN_SECONDS)):
+            if window.finished.is_set() and not window.must_end_anew:
+                break
+            end = window.end_command()
+            if not end:
+                break
+            window.finished.clear()
+            await self._exchange(end, window, ASK_AGAIN_SECONDS)
+        if window.stored == len(records):
+            return failures
+        if self._connection.lost.is_set():
+            raise Disconnected(f"the connection is lost: {self._connection.last_error}")
+        if not window.finished.is_set():
+            raise self._silence(f"a batch of {len(records)} messages")
+        return failures + self._incomplete(window, places)
+
+    def _incomplete(self, window: BatchConfirmation, places: Sequence[int]) -> list[Failed]:
+        """Say what was not stored: a message was refused or lost, and the server took nothing behind it."""
+        refused, answer = window.refused()
+        if error_code(answer) == BATCHES_DISABLED:
+            raise Disconnected("the stream allows no batches any more")
+        self._stream_is_gone = is_no_stream(answer)
+        # Without a word on what was stored, everything has to be sent again; the server drops what it has.
+        stored = window.stored or 0
+        failures = [
+            Failed(place, NotTried("a message before it was not stored")) for place in places[stored:]
+        ]
+        error: DeliveryError = refusal(answer) if answer else Transient("the message was lost on its way")
+        failures[refused - stored] = Failed(places[refused], error)
+        return failures
+
+    # -- sending and waiting
+
+    async def _exchange(self, commands: bytes, window: AnswerWindow, seconds: float) -> None:
+        """Send commands, and give the server some time to answer."""
+        self._transport.window = window
+        try:
+            await self._send(commands)
+            async with asyncio.timeout(seconds):
+                await window.finished.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._transport.window = None
+
+    async def _send(self, commands: bytes) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                await self._connection.send(b"".join(commands))
+                await self._connection.send(commands)
         except (OSError, TimeoutError, RuntimeError) as error:
             raise Disconnected(f"sending failed: {error or type(error).__name__}") from error
 
-    async def _answers(self, window: Confirmations) -> None:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await window.finished.wait()
-        except TimeoutError:
-            said = f"; the server said: {self._connection.last_error}" if self._connection.last_error else ""
-            raise Disconnected(
-                f"{len(window.open)} messages were not confirmed within {ANSWER_SECONDS} s{said}"
-            ) from None
-        finally:
-            self._transport.window = None
-        if window.open:
-            raise Disconnected(f"the connection is lost: {self._connection.last_error}")
-
-
-def _payload_size(made: bytes) -> int:
-    return int(made.partition(b"\r\n")[0].rpartition(b" ")[2])
-
-
-def _refusal(answer: bytes) -> DeliveryError:
-    """Classify an answer that is not a confirmation."""
-    if answer == FORBIDDEN.encode():
-        return Permanent(FORBIDDEN)
-    if answer.startswith(b"NATS/1.0 503"):
-        return Transient("no JetStream stream accepts the subject, or its leader is unavailable")
-    try:
-        error = json.loads(answer)["error"]
-        code, text = error.get("err_code", 0), error.get("description", "")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Transient(f"unknown answer: {answer[:100]!r}")
-    if code in PERMANENT_CODES:
-        return Permanent(f"{PERMANENT_CODES[code]}: {text}")
-    return Transient(f"{text} ({code})")
-
-
-async def _check_stream(options: Nats, client: Client) -> float | None:
-    """Check that a stream accepts our subjects, or create it; return its deduplication window."""
-    stream = client.jetstream(timeout=CONNECT_SECONDS)
-    subjects = sorted({subject_filter(template) for template in _destinations(options)})
-    try:
-        if options.stream is None:
-            for subject in subjects:
-                await stream.find_stream_name_by_subject(subject)
-            return None
-        try:
-            info: StreamInfo = await stream.stream_info(options.stream)
-        except nats.js.errors.NotFoundError:
-            info = await stream.add_stream(StreamConfig(name=options.stream, subjects=subjects))
-    except nats.js.errors.NotFoundError as error:
-        raise Permanent(
-            f"no JetStream stream accepts {' and '.join(subjects)}: create one, or set --nats-stream to have"
-            " it created"
-        ) from error
-    except nats.js.errors.ServiceUnavailableError as error:
-        if error.description is None:
-            raise Permanent(
-                "JetStream is not enabled on the server or for this account: enable it, or set"
-                " --nats-jetstream=false"
-            ) from error
-        raise Transient(f"JetStream is not available: {error.description}") from error
-    except nats.js.errors.APIError as error:
-        raise Permanent(f"--nats-stream {options.stream}: {error.description} ({error.err_code})") from error
-    except (nats.errors.Error, TimeoutError) as error:
-        raise Transient(f"JetStream does not answer: {error or type(error).__name__}") from error
-    missing = [
-        each for each in subjects if not any(covers(taken, each) for taken in info.config.subjects or [])
-    ]
-    if missing:
-        raise Permanent(
-            f"--nats-stream {options.stream}: the stream does not accept {' and '.join(missing)}; it accepts"
-            f" {' and '.join(info.config.subjects or ['nothing'])}"
-        )
-    return info.config.duplicate_window
-
-
-def _destinations(options: Nats) -> list[Template]:
-    rules = options.rules()
-    return [
-        rules.template_of(case) for case in PAYLOAD_CASES if rules.include is None or case in rules.include
-    ]
-
-
-def subject_filter(template: Template) -> str:
-    """Return the subjects that a template can render, with a wildcard for each token that has a value."""
-    marked = "\0".join(template.literals)
-    return ".".join("*" if "\0" in token else token for token in marked.split("."))
-
-
-def covers(taken: str, subject: str) -> bool:
-    """Return whether a stream's subject filter includes every subject of another filter."""
-    wide, narrow = taken.split("."), subject.split(".")
-    for index, part in enumerate(wide):
-        if part == ">":
-            return len(narrow) > index
-        if index >= len(narrow) or part not in {"*", narrow[index]}:
-            return False
-    return len(wide) == len(narrow)
+    def _silence(self, what: str) -> Disconnected:
+        last_error = self._connection.last_error
+        said = f"; the server said: {last_error}" if last_error else ""
+        return Disconnected(f"{what} were not confirmed within {ANSWER_SECONDS} s{said}")

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from bronze_sidecar.sinks.redis.options import Redis
 
 CONNECT_SECONDS = 5.0
-# The server's default; an operator may lower it to 1 MiB.
+# The server's defaults; an operator may lower both to 1 MiB.
 DEFAULT_VALUE_LIMIT = 512 * 1024 * 1024
+DEFAULT_BUFFER_LIMIT = 1024 * 1024 * 1024
 
 
 @contextlib.asynccontextmanager
@@ -140,11 +141,18 @@ async def may_run(connection: Connection, *commands: tuple[bytes, ...]) -> bool:
 
 async def value_limit(connection: Connection) -> int:
     """Return the maximum length of a value; the default if the server does not say."""
+    longest = await _setting(connection, b"proto-max-bulk-len", DEFAULT_VALUE_LIMIT)
+    # A value is read into the query buffer, with its line end; the server hangs up when that is full.
+    buffer = await _setting(connection, b"client-query-buffer-limit", DEFAULT_BUFFER_LIMIT)
+    return min(longest, buffer - 2)
+
+
+async def _setting(connection: Connection, name: bytes, default: int) -> int:
     try:
-        answer = await ask(connection, b"CONFIG", b"GET", b"proto-max-bulk-len")
+        answer = await ask(connection, b"CONFIG", b"GET", name)
         return int(answer[1])
     except (ResponseError, IndexError, ValueError):
-        return DEFAULT_VALUE_LIMIT
+        return default
     except RedisError as error:
         raise Transient(error_text(error)) from error
 

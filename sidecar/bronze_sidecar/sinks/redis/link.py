@@ -12,19 +12,13 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import Connection
 from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError, ResponseError
 
-from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+from bronze_sidecar.errors import Disconnected
+from bronze_sidecar.sinks.redis.answers import classify
 
 ANSWER_SECONDS = 10.0
 """How long a write may take; a server that is silent for longer counts as gone."""
 
-LOST = frozenset({"LOADING", "MASTERDOWN", "NOAUTH", "READONLY"})
-"""Answers of a server that accepts no writes now; after reconnecting, another may have taken its place."""
-
-REFUSED = frozenset({"NOPERM", "WRONGTYPE"})
-"""Answers that any other write to the key would get too."""
-
 REDIRECTIONS = 5
-VALUE_TOO_LARGE = "invalid bulk length"
 
 
 def pack(*words: bytes) -> bytes:
@@ -58,25 +52,6 @@ class Link(Protocol):
 
     async def ping(self) -> None:
         """Return if the server, or each node, answers; raise Disconnected if not."""
-
-
-def classify(error: Exception) -> DeliveryError:
-    """Return what an error answer, or no answer, means for what was sent."""
-    if isinstance(error, DeliveryError):
-        return error
-    if not isinstance(error, ResponseError):
-        return Disconnected(error_text(error))
-    return classify_text(error_text(error))
-
-
-def classify_text(text: str) -> DeliveryError:
-    """Return what an error from the server means."""
-    code = text.partition(" ")[0]
-    if "to run the 'eval" in text:
-        return Disconnected(text)  # so that it is opened again for a user who may not run scripts
-    if code in REFUSED:
-        return Permanent(text)
-    return Disconnected(text) if code in LOST else Transient(text)
 
 
 async def converse(connection: Connection, packed: Sequence[bytes]) -> list[Any]:

@@ -8,21 +8,16 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoPermissionError, NoScriptError
+from redis.exceptions import ClusterCrossSlotError, NoPermissionError, NoScriptError
 
 from bronze_sidecar.envelope.event import Event
-from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent
+from bronze_sidecar.errors import DeliveryError, NotTried, Permanent
 from bronze_sidecar.routing.rules import Address, Record
-from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
+from bronze_sidecar.sinks.outcome import failures
+from bronze_sidecar.sinks.redis.answers import VALUE_TOO_LARGE, KeyRefused, classify, classify_text
 from bronze_sidecar.sinks.redis.connection import connect, may_run, value_limit
-from bronze_sidecar.sinks.redis.link import (
-    VALUE_TOO_LARGE,
-    Link,
-    PackedCommand,
-    bulk,
-    classify,
-    classify_text,
-)
+from bronze_sidecar.sinks.redis.link import Link, PackedCommand, bulk
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -66,6 +61,9 @@ BY_TEXT = bulk(b"EVAL") + bulk(SCRIPT)
 
 # A server does nothing else while it runs a script; this many entries take about a tenth of a second.
 LIMITS = Limits(records=10_000, bytes=16 * 1024 * 1024)
+
+# Errors for which a single key may stop a call for several.
+WHOLE_CALL_ERRORS = (ClusterCrossSlotError, NoPermissionError)
 
 # Lua passes at most 8,000 words to a function.
 META_LIMIT = 3_000
@@ -210,11 +208,15 @@ class RedisSink:
 
     limits = LIMITS
     forgets_ids_after: float | None = None
+    order = STRICT_ORDER
 
     def __init__(self, link: Link, encoder: Encoder, *, scripted: bool) -> None:
+        self.has_one_path = link.one_node
         self._link = link
         self._encoder = encoder
         self._add = self._by_script if scripted else self._one_by_one
+        self._one_call = link.one_node
+        """Whether a call may name several keys."""
 
     async def ping(self) -> None:
         await self._link.ping()
@@ -224,30 +226,33 @@ class RedisSink:
         places = [place for place in range(len(batch)) if place not in errors]
         if places:
             await self._add(batch, places, errors)
-        if errors and len(errors) == len(batch):
-            _raise_if_none_is_permanent(errors.values())
-        return [Failed(place, errors[place]) for place in sorted(errors)]
+        return failures(errors, len(batch))
 
     # -- with the script
 
     async def _by_script(
         self, batch: Sequence[Record], places: list[int], errors: dict[int, DeliveryError]
     ) -> None:
-        groups = [places] if self._link.one_node else _by_key(batch, places)
-        answers = await self._call(batch, groups, BY_SHA)
-        if any(isinstance(answer, NoScriptError) for answer in answers):
-            lost = [place for place, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-            again = await self._call(batch, [groups[place] for place in lost], BY_TEXT)
-            for place, answer in zip(lost, again, strict=True):
-                answers[place] = answer
-        for group, answer in zip(groups, answers, strict=True):
-            keys = _by_key(batch, group) if isinstance(answer, NoPermissionError) else []
+        groups = [places] if self._one_call else _by_key(batch, places)
+        for group, answer in zip(groups, await self._run(batch, groups), strict=True):
+            if isinstance(answer, ClusterCrossSlotError):
+                self._one_call = False  # a proxy hides that this is a cluster
+            keys = _by_key(batch, group) if isinstance(answer, WHOLE_CALL_ERRORS) else []
             if len(keys) > 1:
-                # A single key that the user may not write to stopped the whole call.
-                for key, its_answer in zip(keys, await self._call(batch, keys, BY_SHA), strict=True):
+                for key, its_answer in zip(keys, await self._run(batch, keys), strict=True):
                     _note(batch, key, its_answer, errors)
             else:
                 _note(batch, group, answer, errors)
+
+    async def _run(self, batch: Sequence[Record], groups: list[list[int]]) -> list[Any]:
+        """Run the script for each group; send it along where the server has forgotten it."""
+        answers = await self._call(batch, groups, BY_SHA)
+        lost = [place for place, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if lost:
+            again = await self._call(batch, [groups[place] for place in lost], BY_TEXT)
+            for place, answer in zip(lost, again, strict=True):
+                answers[place] = answer
+        return answers
 
     async def _call(self, batch: Sequence[Record], groups: list[list[int]], by: bytes) -> list[Any]:
         return await self._link.exchange(
@@ -272,11 +277,12 @@ class RedisSink:
                 for record in (batch[queue[0]] for queue in queues)
             ]
             for queue, answer in zip(queues, await self._link.exchange(commands), strict=True):
+                place = queue.popleft()
                 if isinstance(answer, Exception):
-                    _note(batch, list(queue), answer, errors)
+                    _note(batch, [place], answer, errors)
+                    for behind in queue:
+                        errors[behind] = _behind(errors[place])
                     queue.clear()
-                else:
-                    queue.popleft()
             queues = [queue for queue in queues if queue]
 
 
@@ -293,9 +299,8 @@ def _note(batch: Sequence[Record], group: list[int], answer: Any, errors: dict[i
         if VALUE_TOO_LARGE in str(answer):
             _note_too_large(batch, group, errors)
         else:
-            error = classify(answer)
             for place in group:
-                errors[place] = _naming(batch[place], error)
+                errors[place] = _naming(batch[place], classify(answer))
         return
     if not answer:
         return
@@ -304,12 +309,15 @@ def _note(batch: Sequence[Record], group: list[int], answer: Any, errors: dict[i
     for index, place in enumerate(group):
         key = batch[place].address.destination
         if index in failed:
-            error = _naming(batch[place], classify_text(failed[index].decode().lstrip("-")))
-            errors[place] = error
-            # A permanent refusal is always about the key.
-            rest[key] = error if isinstance(error, Permanent) else NotTried("an earlier entry failed")
+            errors[place] = _naming(batch[place], classify_text(failed[index].decode().lstrip("-")))
+            rest[key] = _behind(errors[place])
         elif key in rest:
             errors[place] = rest[key]
+
+
+def _behind(error: DeliveryError) -> DeliveryError:
+    """Return what the failure of an entry means for those of its key that were to follow."""
+    return error if isinstance(error, KeyRefused) else NotTried("an earlier entry failed")
 
 
 def _note_too_large(batch: Sequence[Record], group: list[int], errors: dict[int, DeliveryError]) -> None:
@@ -324,12 +332,5 @@ def _note_too_large(batch: Sequence[Record], group: list[int], errors: dict[int,
 def _naming(record: Record, error: DeliveryError) -> DeliveryError:
     """Add the stream to an error that concerns it."""
     if isinstance(error, Permanent):
-        return Permanent(f"stream '{record.address.destination}': {error}")
+        return type(error)(f"stream '{record.address.destination}': {error}")
     return error
-
-
-def _raise_if_none_is_permanent(errors: Iterable[DeliveryError]) -> None:
-    """Raise one error for all of them, if nothing was stored and everything may be later."""
-    kinds = {type(error): error for error in errors}
-    if Permanent not in kinds:
-        raise kinds.get(Disconnected) or next(iter(kinds.values()))

@@ -9,11 +9,17 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bronze_sidecar.errors import DeliveryError, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Permanent
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
-from bronze_sidecar.sinks.aws.service import AwsService, Question, open_service, plain_destinations
-from bronze_sidecar.sinks.base import Failed, Limits
+from bronze_sidecar.sinks.aws.service import (
+    AwsService,
+    Question,
+    open_service,
+    plain_destinations,
+    refused_entry,
+)
+from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 from bronze_sidecar.sinks.sqs.options import FIFO
 
 if TYPE_CHECKING:
@@ -60,6 +66,12 @@ class MessageParts:
         self.attributes, self.size = attributes(address.headers)
 
 
+def _order(*, fifo: bool, is_strict: bool) -> str:
+    if not fifo:
+        return "none: a standard queue has no order"
+    return STRICT_ORDER if is_strict else "a refused message may be stored after later ones of its group"
+
+
 class EncodedMessage(NamedTuple):
     """A message without the id that its call puts first."""
 
@@ -74,10 +86,13 @@ class SqsSink:
     unless strict order is off. A standard queue has no order.
     """
 
+    has_one_path = False
+
     def __init__(self, service: AwsService, options: Sqs, route: Route, question: Question) -> None:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
         fifo = any(queue.text.endswith(FIFO) for queue in options.destinations)
         self.forgets_ids_after = DEDUPLICATION_SECONDS if fifo else None
+        self.order = _order(fifo=fifo, is_strict=options.strict_order)
         self._service = service
         self._question = question
         self._event_headers = route.event_headers if route.has_event_headers else None
@@ -148,7 +163,5 @@ def attributes(headers: Iterable[tuple[str, str]]) -> tuple[bytes, int]:
 
 def _meaning(entry: Mapping[str, Any]) -> DeliveryError:
     """Return why a message was not stored."""
-    code = str(entry.get("Code", ""))
-    text = f"{code}: {entry.get('Message', '')}"
-    for_good = entry.get("SenderFault") and "Thrott" not in code
-    return Permanent(text) if for_good else Transient(text)
+    code, text = str(entry.get("Code", "")), str(entry.get("Message", ""))
+    return refused_entry(code, text, senders_fault=bool(entry.get("SenderFault")))

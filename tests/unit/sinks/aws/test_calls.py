@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
-from bronze_sidecar.sinks.aws.service import Denied, InvalidCall, Missing
+from bronze_sidecar.sinks.aws.service import Denied, InvalidCall, Missing, Unavailable
 
 Answer = Callable[[Call], Mapping[int, DeliveryError]]
 
@@ -154,7 +154,7 @@ async def test_a_failed_call_ends_the_write() -> None:
 
 
 async def test_a_missing_destination_fails_alone() -> None:
-    for error in (Missing("no such stream"), Denied("not allowed")):
+    for error in (Missing("no such stream"), Denied("not allowed"), Unavailable("its key is disabled")):
         orders = [("x", "a"), ("y", "a"), ("x", "a"), ("y", "a"), ("x", "b"), ("x", "c")]
         service = Service(lambda call, error=error: raises(error, 0, 4, 5)(call))  # type: ignore[misc]
         failures = dict(await carry_out(CallPlan(orders, [1] * 6, {}, CallLimits(2, 1000)), service.send, 1))
@@ -163,10 +163,33 @@ async def test_a_missing_destination_fails_alone() -> None:
         assert isinstance(failures[5], type(error))
 
 
-@pytest.mark.parametrize("error", [Transient("busy"), Disconnected("gone"), Missing("none")])
-async def test_a_write_of_which_nothing_was_stored_raises(error: DeliveryError) -> None:
-    with pytest.raises(type(error)):
-        await carry_out(plan("aab"), Service(raises(error, 0, 1, 2)).send, 8)
+async def test_a_write_of_which_every_call_was_lost_raises() -> None:
+    with pytest.raises(Disconnected):
+        await carry_out(plan("aab"), Service(raises(Disconnected("gone"), 0, 1, 2)).send, 8)
+
+
+@pytest.mark.parametrize("error", [Transient("busy"), Unavailable("key disabled")])
+async def test_a_write_of_which_nothing_was_stored_names_what_was_refused(error: DeliveryError) -> None:
+    failures = dict(await carry_out(plan("aab"), Service(raises(error, 0, 1, 2)).send, 8))
+    assert failures[0] is failures[2] is error
+    assert isinstance(failures[1], NotTried)
+
+
+async def test_of_calls_side_by_side_only_the_lost_one_is_in_doubt() -> None:
+    service = Service(
+        lambda call: raises(Disconnected("gone"), 1)(call) or raises(Transient("busy"), 2)(call)
+    )
+    failures = dict(await carry_out(plan("abcd", records=1), service.send, 4))
+    assert {place: type(error) for place, error in failures.items()} == {1: Disconnected, 2: Transient}
+    assert service.stored == [0, 3]
+
+
+async def test_a_lost_call_beside_a_refused_one_is_not_the_whole_write() -> None:
+    service = Service(
+        lambda call: raises(Disconnected("gone"), 0)(call) or raises(Transient("busy"), 1)(call)
+    )
+    failures = dict(await carry_out(plan("ab", records=1), service.send, 2))
+    assert {place: type(error) for place, error in failures.items()} == {0: Disconnected, 1: Transient}
 
 
 async def test_a_write_that_failed_for_good_in_part_does_not_raise() -> None:
@@ -208,8 +231,8 @@ async def test_whatever_fails_order_is_kept_and_every_record_is_settled_once(see
     planned = CallPlan(orders, sizes, {}, CallLimits(5, 600))
     try:
         failures = dict(await carry_out(planned, service.send, chance.randint(1, 6)))
-    except Transient:
-        failures = dict.fromkeys(range(count), Transient("all"))
+    except Disconnected as error:
+        failures = dict.fromkeys(range(count), error)
     assert sorted([*service.stored, *failures]) == list(range(count))
     by_order: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place in service.stored:

@@ -1,18 +1,15 @@
-"""Kafka without a broker: what answers mean, how records are packed, how batches are numbered."""
+"""Kafka without a broker: how records are packed, how batches are numbered."""
 
 from __future__ import annotations
 
 import base64
 from typing import Any
 
-import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.envelope.event import Event
-from bronze_sidecar.errors import Disconnected, Permanent, Transient
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
-from bronze_sidecar.sinks.kafka.answers import Fate, by_code
 from bronze_sidecar.sinks.kafka.batches import BATCH_BYTES, Packer, Parcel, Partition, Producer, Topic
 from bronze_sidecar.sinks.kafka.registry import SCHEMA
 from configurations import with_minimum
@@ -56,36 +53,6 @@ NOBODY = Producer()
 def unpack(parcel: Parcel, producer: Producer = NOBODY) -> tuple[Any, list[Any]]:
     batch = DefaultRecordBatch(bytes(parcel.data(producer)))
     return batch, list(batch)
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (29, Permanent),  # topic authorization failed
-        (10, Permanent),  # message too large
-        (18, Permanent),  # record list too large
-        (3, Transient),  # unknown topic or partition
-        (5, Transient),  # leader not available
-        (6, Transient),  # not leader
-        (19, Transient),  # not enough replicas
-        (44, Transient),  # policy violation, of which nothing is known
-        (9999, Transient),  # a code of the future
-        (7, Disconnected),  # request timed out
-        (20, Disconnected),  # not enough replicas after append
-        (45, Disconnected),  # out of order sequence number
-        (47, Disconnected),  # invalid producer epoch
-        (90, Disconnected),  # producer fenced
-    ],
-)
-def test_what_a_broker_answers_is_classified(code: int, kind: type[Exception]) -> None:
-    error = by_code(code).error("bronze")
-    assert type(error) is kind
-    assert "topic 'bronze': " in str(error)
-
-
-def test_a_batch_that_came_twice_is_stored() -> None:
-    assert by_code(0).fate is Fate.STORED
-    assert by_code(46).fate is Fate.STORED
 
 
 def test_records_of_a_key_share_a_partition_and_keep_their_order() -> None:

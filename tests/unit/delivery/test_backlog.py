@@ -1,0 +1,115 @@
+"""Whatever happens to a backlog: each record is settled once, in order per key, after its own attempts."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from unit.delivery.histories import KEYS, MOST, History
+
+HISTORIES = int(os.environ.get("HISTORIES", "10000"))
+PARTS = 10
+
+
+class Histories(RuleBasedStateMachine):
+    """Steps in any order, made smaller by Hypothesis when one of them breaks a promise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = History()
+        self.steps = 0
+
+    @precondition(lambda self: not self.steps)
+    @rule(limit=st.integers(1, 4))
+    def limit_retries(self, limit: int) -> None:
+        self.history = History(retry_limit=limit)
+
+    @rule(keys=st.text(KEYS, min_size=1, max_size=10))
+    def put(self, keys: str) -> None:
+        self.steps += 1
+        self.history.put(keys)
+
+    @rule(fates=st.text("sssstpn", min_size=1, max_size=MOST))
+    def write(self, fates: str) -> None:
+        self.history.write(fates)
+
+    @rule(fate=st.sampled_from("TDE"))
+    def fail(self, fate: str) -> None:
+        self.history.write(fate)
+
+    @rule()
+    def fail_to_connect(self) -> None:
+        self.history.fail_to_connect()
+
+    @rule(seconds=st.floats(0, 2))
+    def wait(self, seconds: float) -> None:
+        self.history.wait(seconds)
+
+    @invariant()
+    def holds(self) -> None:
+        self.history.check()
+
+    def teardown(self) -> None:
+        self.history.finish()
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def run(seed: int) -> None:
+    """Run one random history."""
+    chance = random.Random(seed)  # noqa: S311
+    history = History(chance.choice((0, 0, 0, 1, 3)), has_one_path=chance.random() < 0.5)
+    poison = chance.choice(("", "", "a0", "a3", "b2"))
+    trouble = chance.random()
+    for _ in range(chance.randint(1, 14)):
+        step = chance.random()
+        if step < 0.3:
+            history.put("".join(chance.choices(KEYS, k=chance.randint(1, 9))))
+        elif step < 0.4:
+            history.wait(chance.random())
+        elif step < 0.43:
+            history.fail_to_connect()
+        elif chance.random() < trouble / 2:
+            history.write(chance.choice("TTDE"), poison=poison)
+        else:
+            history.write("".join(chance.choices("sssstpn", k=MOST)), poison=poison)
+        history.check()
+    history.finish(poison)
+    if (
+        poison in history.known
+        and not history.retry_limit
+        and not history.known[poison].fate.startswith("too")
+    ):
+        assert history.known[poison].fate.startswith("the connection is lost whenever it is written")
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_histories_keep_every_promise(part: int) -> None:
+    for seed in range(part, HISTORIES, PARTS):
+        try:
+            run(seed)
+        except AssertionError as error:
+            raise AssertionError(f"history {seed}: {error}") from error
+
+
+def test_a_part_of_a_cluster_that_is_down_costs_no_record() -> None:
+    """Records of one key cost the connection for as long as their server is away; others are stored."""
+    history = History(has_one_path=False)
+    history.put("ab")
+    for _ in range(100):
+        history.put("b")
+        ready_at = history.backlog.ready_at()
+        assert ready_at is not None
+        history.now = max(history.now, ready_at)
+        history.write("s" * MOST, poison="a0")
+        history.check()
+    assert history.known["a0"].fate == ""
+    assert len(history.stored) > 50
+    history.finish()
+    assert history.known["a0"].fate == "stored"
