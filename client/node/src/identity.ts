@@ -43,7 +43,8 @@ function text(value: string): string {
   return JSON.stringify(value);
 }
 
-function isPlainObject(value: unknown): value is object {
+/** Whether a value is an object without a class of its own. */
+export function isPlainObject(value: unknown): value is object {
   if (typeof value !== 'object' || value === null) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;

@@ -225,3 +225,25 @@ await publisher[Symbol.asyncDispose]();
 console.log(publisher.publish({ type: 'trade' }));
 """
     assert run(project, program) == "false\n"
+
+
+def test_a_wrong_input_is_named(project: Path) -> None:
+    program = """
+        import { connect } from 'bronze-sidecar-client';
+        const said = (action) => { try { action(); } catch (error) { console.log(error.message); } };
+        said(() => connect('127.0.0.1:1', { tlsCaFile: 'missing.pem' }));
+        const publisher = connect('127.0.0.1:1');
+        publisher.on('disconnect', () => undefined);
+        for (const event of [new Map([['type', 'trade']]), Promise.resolve({}), new Error('no'), 'not json']) {
+          said(() => publisher.publish(event));
+        }
+        await publisher.close(0).catch(() => undefined);
+    """
+    known = "An event must be an object, JSON text or an encoded envelope, not"
+    assert run(project, program).splitlines() == [
+        "tlsCaFile: ENOENT: no such file or directory, open 'missing.pem'.",
+        f"{known} Map.",
+        f"{known} Promise.",
+        f"{known} Error.",
+        "The event is not a JSON object, which begins with '{'.",
+    ]
