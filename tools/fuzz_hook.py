@@ -1,7 +1,7 @@
 """Throws odd requests at servers like tardis-machine with the client loaded into them.
 
 Each request goes to two servers, one with the client and one without, several at once. Both must answer
-the same bytes, and after each hundred the one with the client must answer an honest request as the other does.
+the same bytes, and after each hundred the one with the client must answer an honest request as the other.
 The client must not have failed, not even quietly. Its buffer is small and full, so that replays begin to wait
 and give up. Every request follows from the seed and its number alone, so one that fails can be sent again.
 """
