@@ -705,7 +705,9 @@ def test_a_publishing_thread_that_cannot_start(start: Start, tmp_path: Path, var
           constructor() { throw new Error('no more threads'); }
         };
     """)
-    server = start_with(preload, variant, hook_environment("127.0.0.1:1", flush_ms="3600000"))
+    server = start_with(
+        preload, variant, hook_environment("127.0.0.1:1", flush_ms="3600000", when_full="drop")
+    )
     try:
         # The first block is handed over while the server sends, and then by a timer.
         for request in (replay_of(1000), replay_of(10, pauseMs=10)):

@@ -199,7 +199,7 @@ def test_hostile_requests_change_nothing(
         options = {**request_of("bitmex", "trade"), "exchange": value, "withDisconnectMessages": False}
         attacks += everywhere(f"exchange {shorten(json.dumps(value))}", query(json.dumps([options])))
     honest = request_of("bitmex", "trade")
-    for route in ROUTES:
+    for route in ROUTES[:2]:  # a live stream's answer has no end
         attacks += abrupt_ends(route, query(json.dumps(honest)))
     plain = installed.server(tmp_path_factory.mktemp("plain"), {}).start()
     try:

@@ -165,6 +165,9 @@ def test_a_client_that_goes_away_ends_the_wait(
 def test_the_longest_wait(start: Start, own_bus: HookBus, variant: Variant, transport: str) -> None:
     """After it messages are dropped and counted, until there is room again."""
     server = start(variant, own_bus.address, buffer_events="1000", max_wait_ms="300")
+    server.replay(replay_of(1))
+    own_bus.wait_for(1)
+    own_bus.begin()
     own_bus.sidecar.freeze()
     assert len(Asking(server, transport, replay_of(20_000)).wait()) == 20_000
     own_bus.sidecar.thaw()
