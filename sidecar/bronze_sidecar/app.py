@@ -165,15 +165,21 @@ class Sidecar:
         # Producers may be gone; what was taken from them is delivered all the same.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                for lane in self.lanes:
-                    # What can be kept on disk need not wait for a bus that is away.
-                    if not (lane.spilling and lane.state != "ready"):
+                # A batch may still be on its way in, a slice at a time.
+                while self.service.is_taking or any(self._must_wait_for(lane) for lane in self.lanes):
+                    for lane in filter(self._must_wait_for, self.lanes):
                         await lane.wait_until_empty()
+                    await asyncio.sleep(0.01)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SAVE_SECONDS):
                 for lane in self.lanes:
                     await lane.save()
         await streams_ended
+
+    @staticmethod
+    def _must_wait_for(lane: Lane) -> bool:
+        """Whether a lane still delivers; what can be kept on disk need not wait for a bus that is away."""
+        return bool(lane.events) and not (lane.spilling and lane.state != "ready")
 
     def status(self) -> dict[str, object]:
         """Describe the process for the admin port."""
@@ -227,6 +233,7 @@ class Sidecar:
                 # In a thread, for it takes some milliseconds.
                 await asyncio.to_thread(trim, 0)
                 kept = max(OWN_MEMORY, resident_bytes())
+            kept = max(OWN_MEMORY, min(kept, resident_bytes()))
 
     def _server(self) -> grpc.aio.Server:
         server = grpc.aio.server(

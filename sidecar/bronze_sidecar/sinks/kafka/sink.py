@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 LIMITS = Limits(records=16_384, bytes=16 * 1024 * 1024)
 REQUIRED_ACKS = {"all": -1, "leader": 1, "none": 0}
 NO_TIMEOUT = 2**31 - 1
-# A batch that breaks the connection so often is not sent again. At the first time it may have been in company.
+# A batch that breaks the connection so often is not sent again; the first time it may have been in company.
 MOST_BREAKS = 3
 
 Queues = dict[Partition, deque[Parcel]]
