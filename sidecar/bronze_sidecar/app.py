@@ -65,6 +65,12 @@ class Sidecar:
         _raise_file_limit()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number.name)
+        for lane in self.lanes:
+            try:
+                await lane.open_disk()
+            except Permanent as error:
+                self._log.error("cannot publish", backend=lane.name, reason=str(error))
+                return EXIT_FAILED
         lanes = [asyncio.create_task(lane.run(), name=f"lane {lane.name}") for lane in self.lanes]
         stop = asyncio.create_task(self._stop.wait())
         watching = [asyncio.create_task(self._watch_readiness()), asyncio.create_task(self._trim_memory())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sqlite3
 from collections.abc import Callable
@@ -138,7 +139,7 @@ def test_a_queue_that_cannot_be_used_is_named(
         assert second.wait(30) == 1
         assert "another sidecar uses the disk queue" in second.log.read_text()
     (queue,) = folder.glob("redis.spool")
-    with sqlite3.connect(queue) as database:
+    with contextlib.closing(sqlite3.connect(queue)) as database:
         database.execute("PRAGMA user_version = 7")
     third = SidecarProcess(tmp_path / "third", *options)
     third._launch()

@@ -40,8 +40,10 @@ class Lane:
         """Set once the back end has been reached for the first time."""
         self.order = ""
         """Which order the back end keeps, once it has been reached."""
-        self._max_events = config.max_queue_events
-        self._max_bytes = config.max_queue_bytes
+        # Spilling begins before a single producer has used up its credits, which would stop it.
+        share = 2 if backend.when_full == "spill" else 1
+        self._max_events = max(1, config.max_queue_events // share)
+        self._max_bytes = config.max_queue_bytes // share
         self._delay = backend.max_batch_delay_ms / 1000
         self._retry_limit = config.retry_limit
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -68,7 +70,7 @@ class Lane:
         assert config.spool_dir is not None  # noqa: S101 - checked with the configuration
         return Spilling(
             config.spool_dir / f"{self.name}.spool",
-            SpillBounds(config.spool_max_bytes, config.max_queue_events, config.max_queue_bytes),
+            SpillBounds(config.spool_max_bytes, self._max_events, self._max_bytes),
             self._backlog,
             self.route,
             on_change=self._on_spill_change,
@@ -165,12 +167,16 @@ class Lane:
 
     # -- the life of a lane
 
+    async def open_disk(self) -> None:
+        """Open the queue on disk, where there is one, before anything comes; raise Permanent if it cannot be."""
+        if self.spilling:
+            await self.spilling.open()
+
     async def run(self) -> None:
         """Connect and deliver until cancelled; raise Permanent if the back end can never be opened."""
         if self.spilling is None:
             await self._connect_and_deliver()
             return
-        await self.spilling.open()
         spilling = asyncio.create_task(self.spilling.run())
         try:
             await self._connect_and_deliver()
