@@ -95,6 +95,10 @@ lifecycle:
 env:
   - name: SIDECAR_CONFIG
     value: /etc/bronze-sidecar/config/config.yaml
+  {{- if .Values.sidecar.spool.enabled }}
+  - name: SIDECAR_SPOOL_DIR
+    value: /var/spool/bronze-sidecar
+  {{- end }}
   {{- with .Values.sidecar.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -147,6 +151,10 @@ volumeMounts:
     readOnly: true
   {{- end }}
   {{- include "bronze-sidecar.serverVolumeMounts" . | nindent 2 }}
+  {{- if .Values.sidecar.spool.enabled }}
+  - name: bronze-sidecar-spool
+    mountPath: /var/spool/bronze-sidecar
+  {{- end }}
   {{- with .Values.sidecar.volumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -160,6 +168,10 @@ volumeMounts:
 - name: bronze-sidecar-socket
   emptyDir:
     sizeLimit: 1Mi
+{{- if .Values.sidecar.spool.enabled }}
+- name: bronze-sidecar-spool
+  {{- toYaml .Values.sidecar.spool.volume | nindent 2 }}
+{{- end }}
 {{- with .Values.existingSecret.files }}
 - name: bronze-sidecar-secrets
   secret:

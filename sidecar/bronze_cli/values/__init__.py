@@ -15,7 +15,6 @@ from bronze_cli.values.scalars import (
     STANDARD_INPUT,
     Choice,
     File,
-    Folder,
     InputFile,
     Integer,
     ListOf,
@@ -25,6 +24,7 @@ from bronze_cli.values.scalars import (
     Size,
     Switch,
     Text,
+    WritableFolder,
     file_fault,
 )
 
@@ -34,7 +34,6 @@ __all__ = [
     "Broker",
     "Choice",
     "File",
-    "Folder",
     "Host",
     "InputFile",
     "Integer",
@@ -48,6 +47,7 @@ __all__ = [
     "Switch",
     "Text",
     "Url",
+    "WritableFolder",
     "file_fault",
     "host_port_fault",
     "is_loopback",

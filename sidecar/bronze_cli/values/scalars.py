@@ -192,7 +192,7 @@ class File(Scalar):
         return [fault] if fault else Path(text)
 
 
-class Folder(Scalar):
+class WritableFolder(Scalar):
     """A folder that exists and can be written to."""
 
     metavar = "FOLDER"

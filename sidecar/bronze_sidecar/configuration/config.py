@@ -14,7 +14,6 @@ from bronze_cli.problems import ConfigError, Fault, Problem
 from bronze_cli.values import (
     Choice,
     File,
-    Folder,
     Integer,
     ListenAddress,
     ListOf,
@@ -22,6 +21,7 @@ from bronze_cli.values import (
     Size,
     SocketMode,
     Switch,
+    WritableFolder,
     is_loopback,
 )
 
@@ -98,7 +98,7 @@ class Config:
         default=428,
     )
     spool_dir: Path | None = option(
-        Folder(), "Folder for queues on disk, for back ends with the option when-full=spill."
+        WritableFolder(), "WritableFolder for queues on disk, for back ends with the option when-full=spill."
     )
     spool_max_bytes: int = option(
         Size(MEBIBYTE, 1 << 50), "Maximum bytes waiting on disk for one back end.", default=1 << 30

@@ -168,7 +168,7 @@ class Lane:
     # -- the life of a lane
 
     async def open_disk(self) -> None:
-        """Open the queue on disk, where there is one, before anything comes; raise Permanent if it cannot be."""
+        """Open the queue on disk, if there is one, before anything comes; raise Permanent if it is no use."""
         if self.spilling:
             await self.spilling.open()
 

@@ -1,6 +1,6 @@
 """Spilling: moving what a lane holds to its queue on disk, and back when the bus takes it.
 
-While a lane spills, everything that comes goes to the disk, and what waits in memory is there as well: so what
+While a lane spills, everything that comes goes to the disk, and what waits in memory is there as well: what
 is acknowledged is on the disk, in the order in which it came, whatever happens to the process. What is on the
 disk is read into the backlog as there is room, and removed when it is settled.
 """

@@ -222,7 +222,7 @@ def test_a_mapping_that_holds_itself_is_refused(file):
             " sasl_password, sasl_password_file, compression, acks, idempotent, schema_registry_url,"
             " schema_registry_ca_file, schema_registry_auth_username, schema_registry_auth_password,"
             " schema_registry_auth_password_file, max_batch_size, max_batch_delay_ms,"
-            " ssl_ca_file, ssl_cert_file, ssl_key_file, include_payloads."
+            " ssl_ca_file, ssl_cert_file, ssl_key_file, include_payloads, when_full."
         )
     ]
 

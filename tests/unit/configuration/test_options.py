@@ -24,7 +24,7 @@ PROCESS = words("""
     --config --listen --admin-listen --tls-cert-file --tls-key-file --tls-client-ca-file --insecure
     --socket-mode --log-level --log-format --grace-seconds --max-event-bytes
     --memory-limit --max-queue-events --max-queue-bytes --max-streams --max-sessions
-    --retry-limit --retry-backoff-ms --retry-backoff-max-ms
+    --spool-dir --spool-max-bytes --retry-limit --retry-backoff-ms --retry-backoff-max-ms
 """)
 KAFKA = words("""
     --kafka-brokers --kafka-topic --kafka-topic-routing --kafka-topic-template --kafka-key-template
@@ -35,12 +35,14 @@ KAFKA = words("""
     --kafka-schema-registry-url --kafka-schema-registry-ca-file
     --kafka-schema-registry-auth-username --kafka-schema-registry-auth-password
     --kafka-max-batch-size --kafka-max-batch-delay-ms
+    --kafka-when-full
 """)
 NATS = words("""
     --nats-servers --nats-subject --nats-subject-routing --nats-subject-template --nats-include-payloads
     --nats-static-headers --nats-meta-headers-prefix --nats-user --nats-pass --nats-token --nats-creds-file
     --nats-tls --nats-tls-ca-file --nats-tls-cert-file --nats-tls-key-file --nats-jetstream --nats-stream
     --nats-batching --nats-max-batch-size --nats-max-batch-delay-ms
+    --nats-when-full
 """)
 KINESIS = words("""
     --kinesis-stream --kinesis-region --kinesis-stream-routing --kinesis-partition-key-template
@@ -48,18 +50,21 @@ KINESIS = words("""
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --kinesis-endpoint-url
     --kinesis-tls-ca-file --kinesis-strict-order --kinesis-max-record-bytes --kinesis-max-call-bytes
     --kinesis-max-batch-size --kinesis-max-batch-delay-ms
+    --kinesis-when-full
 """)
 REDIS = words("""
     --redis-host --redis-url --redis-stream --redis-port --redis-password --redis-username
     --redis-tls --redis-tls-ca-file --redis-tls-cert-file --redis-tls-key-file --redis-db
     --redis-stream-routing --redis-stream-template --redis-include-payloads --redis-static-headers
     --redis-meta-headers-prefix --redis-maxlen --redis-max-batch-size --redis-max-batch-delay-ms
+    --redis-when-full
 """)
 SQS = words("""
     --sqs-queue-url --sqs-region --sqs-queue-routing --sqs-include-payloads --sqs-static-attributes
     --sqs-message-attributes --sqs-message-group-template
     --sqs-access-key --sqs-secret-key --sqs-session-token --sqs-endpoint-url
     --sqs-tls-ca-file --sqs-strict-order --sqs-max-call-bytes --sqs-max-batch-size --sqs-max-batch-delay-ms
+    --sqs-when-full
 """)
 FLAGS = [*PROCESS, *KAFKA, *NATS, *KINESIS, *REDIS, *SQS]
 REQUIRED = words("""
@@ -84,6 +89,8 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--admin-listen", "[::1]:9000", "[::1]:9000", []),
     ("--log-level", "debug", "debug", []),
     ("--log-format", "json", "json", []),
+    ("--spool-dir", ".", ".", ["--redis-host=r", "--redis-stream=s", "--redis-when-full=spill"]),
+    ("--spool-max-bytes", "2Mi", 2_097_152, []),
     ("--grace-seconds", "2.5", 2.5, []),
     ("--max-event-bytes", "2048", 2048, []),
     ("--max-queue-events", "7", 7, []),
@@ -134,6 +141,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ),
     ("--kafka-max-batch-size", "1", 1, []),
     ("--kafka-max-batch-delay-ms", "0", 0, []),
+    ("--kafka-when-full", "spill", "spill", ["--spool-dir=."]),
     ("--nats-servers", "nats://a:1,tls://b:2,c:3", ("nats://a:1", "tls://b:2", "c:3"), []),
     ("--nats-subject", "a.b", "a.b", []),
     ("--nats-subject-routing", "error:a.b,disconnect:c", {"error": "a.b", "disconnect": "c"}, []),
@@ -154,6 +162,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--nats-batching", "off", "off", []),
     ("--nats-max-batch-size", "100000", 100_000, []),
     ("--nats-max-batch-delay-ms", "60000", 60_000, []),
+    ("--nats-when-full", "spill", "spill", ["--spool-dir=."]),
     ("--kinesis-stream", "s_1.x-y", "s_1.x-y", []),
     ("--kinesis-region", "us-gov-west-1", "us-gov-west-1", []),
     ("--kinesis-stream-routing", "trade:t", {"trade": "t"}, []),
@@ -170,6 +179,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--kinesis-max-call-bytes", "2097152", 2_097_152, []),
     ("--kinesis-max-batch-size", "500", 500, []),
     ("--kinesis-max-batch-delay-ms", "1", 1, []),
+    ("--kinesis-when-full", "spill", "spill", ["--spool-dir=."]),
     ("--redis-host", "::1", "::1", []),
     ("--redis-url", "rediss://u:p@h:6380/1", "rediss://u:p@h:6380/1", []),
     ("--redis-stream", "a:b", "a:b", []),
@@ -189,6 +199,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--redis-maxlen", "1000000", 1_000_000, []),
     ("--redis-max-batch-size", "2", 2, []),
     ("--redis-max-batch-delay-ms", "3", 3, []),
+    ("--redis-when-full", "spill", "spill", ["--spool-dir=."]),
     ("--sqs-queue-url", QUEUE + "q.fifo", QUEUE + "q.fifo", []),
     ("--sqs-region", "eu-west-1", "eu-west-1", []),
     (
@@ -210,6 +221,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--sqs-max-call-bytes", "262144", 262_144, []),
     ("--sqs-max-batch-size", "10", 10, []),
     ("--sqs-max-batch-delay-ms", "0", 0, []),
+    ("--sqs-when-full", "spill", "spill", ["--spool-dir=."]),
 ]
 
 
