@@ -219,6 +219,7 @@ class SidecarService:
             acknowledged_sequence=session.acknowledged,
             credits=self._credits,
             outcome=session.outcome_since(known),
+            takes_end=True,
         )
         await context.write(PublishResponse(opened=opened).SerializeToString())
         session.tell(opened.acknowledged_sequence)
