@@ -262,7 +262,7 @@ class Intake:
             if records:
                 parts.append((lane, records, size))
         ticket.filtered += len(untaken)
-        if untaken:
+        if untaken and not ticket.is_end:
             self._metrics.filtered.inc(len(untaken))
         for lane, records, size in parts:
             if not lane.has_room(len(records), size):
