@@ -157,7 +157,7 @@ export class Feed {
 
   end(): void {
     this.handOver();
-    this.thread?.post({ kind: 'end', stream: this.stream });
+    this.thread?.post({ kind: 'end', stream: this.stream, position: this.position });
     this.thread = undefined;
   }
 }

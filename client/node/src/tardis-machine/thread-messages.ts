@@ -36,7 +36,8 @@ export interface Block {
 export type ToPublisher =
   | { readonly kind: 'open'; readonly stream: number; readonly description: StreamDescription }
   | Block
-  | { readonly kind: 'end'; readonly stream: number }
+  /** `position` is that of the message after the last one, handed over or not. */
+  | { readonly kind: 'end'; readonly stream: number; readonly position: number }
   | { readonly kind: 'flush' };
 
 export type FromPublisher =
