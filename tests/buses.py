@@ -187,12 +187,20 @@ class SqsBus:
 
 
 async def assert_complete(bus: Bus, streams: dict[str, int], *, duplicates_allowed: bool = True) -> int:
-    """Every position of every stream is on the bus, in order per destination; return the duplicates."""
+    """Every position of every stream is on the bus, in order per destination; return the duplicates.
+
+    Where the end of a stream is there as well, it is the right one.
+    """
     seen: dict[str, list[str]] = defaultdict(list)
     total = 0
+    ends: set[str] = set()
     async for destination, event_id in bus.read():
+        if "~end:" in event_id:
+            ends.add(event_id)
+            continue
         seen[destination].append(event_id)
         total += 1
+    assert ends <= {f"{stream}~end:{count}" for stream, count in streams.items()}
     found: dict[str, set[int]] = {stream: set() for stream in streams}
     for destination, ids in seen.items():
         newest: dict[str, int] = defaultdict(lambda: -1)

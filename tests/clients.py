@@ -76,7 +76,7 @@ class PublisherUnderTest(Protocol):
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as the clients have it
         """Wait for acknowledgements."""
 
-    async def close(self) -> None:
+    async def close(self, timeout: float | None = None, *, ended: bool = True) -> None:  # noqa: ASYNC109
         """Close it before its block ends."""
 
     async def stats(self) -> Stats:
@@ -104,7 +104,7 @@ class ClientUnderTest(Protocol):
         """Name a replay."""
 
     def timing(self, **seconds: float) -> AbstractContextManager[None]:
-        """Change how long things take: open, first_pause, longest_pause, report."""
+        """Change how long things take: open, first_pause, longest_pause, report, warning, finish."""
 
     def spelled(self, text: str) -> str:
         """Return a message as this client writes it."""
@@ -147,7 +147,7 @@ class PythonClient:
 
     @contextlib.contextmanager
     def timing(self, **seconds: float) -> Iterator[None]:
-        modules = {"report": "session"}
+        modules = dict.fromkeys(("report", "warning", "finish"), "session")
         with pytest.MonkeyPatch.context() as patch:
             for name, value in seconds.items():
                 module = modules.get(name, "connection")
@@ -191,8 +191,8 @@ class PythonPublisher:
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         await self._publisher.flush(timeout)
 
-    async def close(self) -> None:
-        await self._publisher.close()
+    async def close(self, timeout: float | None = None, *, ended: bool = True) -> None:  # noqa: ASYNC109
+        await self._publisher.close(timeout, ended=ended)
 
     async def stats(self) -> Stats:
         return self._publisher.stats
@@ -352,8 +352,16 @@ class NodePublisher:
     async def skip(self, count: int) -> None:
         await self._ask("skip", count)
 
-    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await self._ask("close", *([] if timeout is None else [timeout * 1000]))
+    async def write_all(self, events: Sequence[Any]) -> None:
+        await self._ask("write", list(events))
+
+    async def pipe(self, events: Sequence[Any], high_water_mark: int) -> int:
+        """Pipe events into the publisher; return how many were read before the first was acknowledged."""
+        asked_for: int = await self._ask("pipe", list(events), high_water_mark)
+        return asked_for
+
+    async def close(self, timeout: float | None = None, *, ended: bool = True) -> None:  # noqa: ASYNC109
+        await self._ask("close", None if timeout is None else timeout * 1000, ended)
 
     async def stats(self) -> Stats:
         return Stats(**{snake(name): value for name, value in (await self._ask("stats")).items()})

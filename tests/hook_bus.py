@@ -39,6 +39,7 @@ class HookBus:
     def wait_for(self, count: int) -> list[NormalizedEvent]:
         """Return the envelopes in the order of the bus when there are so many, and no more follow."""
         wait_until(lambda: asyncio.run(self._last()) - self._first + 1 >= count)
+        wait_until(lambda: len(self.read()) >= count)
         # One more than there should be would be there by then.
         time.sleep(0.3)
         events = self.read()
@@ -46,8 +47,13 @@ class HookBus:
         return events
 
     def read(self) -> list[NormalizedEvent]:
-        """Return the envelopes that are there, in the order of the bus."""
-        return asyncio.run(self._read())
+        """Return the envelopes that are there, in the order of the bus, without the ends of streams."""
+        return [event for event in asyncio.run(self._read()) if event.meta["data_type"] != "stream_end"]
+
+    def ends(self) -> list[dict[str, str]]:
+        """Return the meta of the ends of streams that are there."""
+        events = asyncio.run(self._read())
+        return [dict(event.meta) for event in events if event.meta["data_type"] == "stream_end"]
 
     async def _last(self) -> int:
         client = await nats.connect(self._server.url)

@@ -130,10 +130,13 @@ def opened(
     size: int = 1 << 30,
     batch_bytes: int = 0,
     outcome: Outcome | None = None,
+    takes_end: bool = False,
 ) -> PublishResponse:
     credits_ = Credits(events=events, bytes=size, batch_bytes=batch_bytes)
     return PublishResponse(
-        opened=Opened(acknowledged_sequence=acknowledged, credits=credits_, outcome=outcome)
+        opened=Opened(
+            acknowledged_sequence=acknowledged, credits=credits_, outcome=outcome, takes_end=takes_end
+        )
     )
 
 

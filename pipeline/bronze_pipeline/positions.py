@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 COLUMNS = ["stream_id", "position", "level"]
+END_MARK = "~end"
+"""Follows a stream's name in the id of its end, whose position is how many messages the stream had."""
 NO_LEVEL = -1
 PAGE = 1 << 16
 
@@ -38,11 +40,18 @@ class StreamReport:
     last: int
     """The highest position."""
     missing: list[tuple[int, int]] = field(default_factory=list)
-    """Positions that are not there, from 0 to the last: the first and last of each gap."""
+    """Positions that are not there, from 0 to the last or the end: the first and last of each gap."""
     duplicates: int = 0
     """Events beyond the first with the same id."""
     cut: list[int] = field(default_factory=list)
     """Messages with levels missing before their last."""
+    end: int | None = None
+    """How many messages the stream had, as its end says, or who asks; None if neither does."""
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it is known where the stream ends: not if messages came behind what was its end once."""
+        return self.end is not None and self.end > self.last
 
     @property
     def missing_messages(self) -> int:
@@ -117,6 +126,11 @@ class Seen:
     """Positions that more than one file has."""
     duplicates: int = 0
     cut: list[int] = field(default_factory=list)
+    end: int | None = None
+
+    def end_at(self, positions: Numbers) -> None:
+        """Note where the stream ended; a replay that was cut short may have been sent again."""
+        self.end = max(self.end or 0, int(positions.max()))
 
     def add(self, positions: Numbers) -> None:
         """Note the positions of a file."""
@@ -138,12 +152,14 @@ class Seen:
 
     def report(self, name: str, expected: int | None) -> StreamReport:
         there = self.positions.numbers()
-        end = max(expected or 0, int(there[-1]) + 1 if len(there) else 0)
-        edges = np.concatenate([[-1], there, [end]])
+        last = int(there[-1]) if len(there) else -1
+        end = max((each for each in (expected, self.end) if each is not None), default=None)
+        edges = np.concatenate([[-1], there, [max(last + 1, end or 0)]])
         gaps = np.flatnonzero(np.diff(edges) > 1)
         missing = [(int(edges[gap]) + 1, int(edges[gap + 1]) - 1) for gap in gaps]
-        last = int(there[-1]) if len(there) else -1
-        return StreamReport(name, self.events, len(there), last, missing, self.duplicates, sorted(self.cut))
+        return StreamReport(
+            name, self.events, len(there), last, missing, self.duplicates, sorted(self.cut), end
+        )
 
 
 def examine(files: Files, stream: str | None = None, expected: int | None = None) -> Report:
@@ -153,10 +169,14 @@ def examine(files: Files, stream: str | None = None, expected: int | None = None
     for table in files(COLUMNS[:2]):
         without_id += table["position"].null_count if stream is None else 0
         for name, rows in _by_stream(table, stream):
-            streams.setdefault(name, Seen()).add(rows["position"].to_numpy())
+            seen = streams.setdefault(name.removesuffix(END_MARK), Seen())
+            note = seen.end_at if name.endswith(END_MARK) else seen.add
+            note(rows["position"].to_numpy())
     shared: dict[str, list[tuple[Numbers, Numbers]]] = {}
     for table in files(COLUMNS):
         for name, rows in _by_stream(table, stream):
+            if name.endswith(END_MARK):
+                continue
             positions = rows["position"].to_numpy()
             levels = rows["level"].fill_null(NO_LEVEL).cast(pa.int64()).to_numpy()
             elsewhere = streams[name].shared.has(positions)
@@ -171,5 +191,5 @@ def examine(files: Files, stream: str | None = None, expected: int | None = None
 def _by_stream(table: pa.Table, only: str | None) -> Iterator[tuple[str, pa.Table]]:
     rows = table.filter(pc.is_valid(table["position"]))
     for name in pc.unique(rows["stream_id"]).to_pylist():
-        if only is None or name == only:
+        if only is None or name.removesuffix(END_MARK) == only:
             yield name, rows.filter(pc.equal(rows["stream_id"], name))

@@ -249,6 +249,16 @@ def test_a_record_takes_only_its_own_events(spark: SparkSession) -> None:
     assert [row.event_id for row in records.disconnects(events).collect()] == ["r:1"]
 
 
+def test_the_end_of_a_stream_is_no_disconnect(spark: SparkSession) -> None:
+    ended = {"reason": "stream_ended"}
+    events = bronze_frame(
+        spark,
+        event("disconnect", "r:0", {"reason": "gone"}, meta=[("data_type", "disconnect")]),
+        event("disconnect", "r~end:1", ended, meta=[("data_type", "stream_end"), ("stream_messages", "1")]),
+    )
+    assert [row.event_id for row in records.disconnects(events).collect()] == ["r:0"]
+
+
 def test_a_snapshot_mark_of_book_changes(spark: SparkSession) -> None:
     fields = {
         "side": "SIDE_BUY",

@@ -13,7 +13,7 @@ from bronze_pipeline.cli import main
 from bronze_pipeline.positions import Report, StreamReport, examine
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import FORMATS, Lake
-from silver_frames import Bronze, change, trade
+from silver_frames import Bronze, change, event, trade
 
 OTHER = pa.schema([("date", pa.date32()), ("event_id", pa.string())])
 
@@ -51,7 +51,7 @@ def test_a_complete_stream(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -
     assert verify(bronze) == 0
     assert capsys.readouterr().out == (
         "stream  messages  events  missing  duplicates  cut\n"
-        "r              4       5        0           0    0  complete\n"
+        "r              4       5        0           0    0  complete, no end seen\n"
         "complete\n"
     )
 
@@ -62,8 +62,8 @@ def test_gaps_are_named(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> N
     assert verify(bronze) == 1
     assert capsys.readouterr().out == (
         "stream  messages  events  missing  duplicates  cut\n"
-        "r              4       4        5           0    0  incomplete\n"
-        "s              1       1        0           0    0  complete\n"
+        "r              4       4        5           0    0  incomplete, no end seen\n"
+        "s              1       1        0           0    0  complete, no end seen\n"
         "r: missing 0, 3 to 5, 7\n"
         "NOT complete\n"
     )
@@ -86,6 +86,7 @@ def test_a_message_in_two_files_is_no_duplicate(bronze: Bronze, capsys: pytest.C
                 "missing": [],
                 "duplicates": 0,
                 "cut": [],
+                "end": None,
                 "missing_messages": 0,
                 "complete": True,
             }
@@ -123,6 +124,45 @@ def test_a_missing_end_is_noticed_where_the_length_is_known(
     capsys.readouterr()
     only = stream(bronze, capsys, "--stream", "r", "--messages", "5")
     assert only["missing"] == [[2, 4]]
+
+
+def end(event_id: str) -> dict[str, Any]:
+    return event("disconnect", event_id, {"reason": "stream_ended"})
+
+
+def test_a_stream_whose_end_is_there_is_complete_or_lacks_its_last_messages(
+    bronze: Bronze, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bronze.add(*trades("r:0", "r:1", "s:0"), end("s~end:4"), end("gone~end:2"))
+    bronze.add(*trades("s:1"), end("r~end:2"))
+    assert verify(bronze) == 1
+    assert capsys.readouterr().out == (
+        "stream  messages  events  missing  duplicates  cut\n"
+        "gone           0       0        2           0    0  incomplete\n"
+        "r              2       2        0           0    0  complete\n"
+        "s              2       2        2           0    0  incomplete\n"
+        "gone: missing 0 to 1\n"
+        "s: missing 2 to 3\n"
+        "NOT complete\n"
+    )
+    assert verify(bronze, "--stream", "r") == 0
+    capsys.readouterr()
+    only = stream(bronze, capsys, "--stream", "s")
+    assert (only["missing"], only["end"], only["last"]) == ([[2, 3]], 4, 1)
+    # Who knows of more is believed.
+    only = stream(bronze, capsys, "--stream", "s", "--messages", "5")
+    assert (only["missing"], only["end"]) == ([[2, 4]], 5)
+
+
+def test_a_replay_that_was_cut_short_and_sent_again_ends_where_the_longer_one_does(
+    bronze: Bronze, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bronze.add(*trades("r:0", "r:1"), end("r~end:2"))
+    bronze.add(*trades("r:2", "r:3"))
+    assert verify(bronze) == 0
+    assert "complete, no end seen\n" in capsys.readouterr().out
+    bronze.add(end("r~end:5"))
+    assert stream(bronze, capsys)["missing"] == [[4, 4]]
 
 
 def test_other_streams_do_not_count_for_one(bronze: Bronze, capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,6 +202,12 @@ export class EventBuffer {
     this.owner.onRoom();
   }
 
+  /** Uses up the position of the stream's end; returns it. */
+  end(): number {
+    this.skip(1);
+    return this.position - 1;
+  }
+
   /** Number of events that were accepted. */
   get accepted(): number {
     return this.position - this.skipped;

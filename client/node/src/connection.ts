@@ -21,6 +21,8 @@ export interface ConnectionOwner {
 export class Connection {
   isOpen = false;
   timesOpened = 0;
+  /** Whether the sidecar wants to hear of the stream's end. */
+  takesEnd = false;
   /** Why there is no stream; empty while there is one. */
   trouble = '';
 
@@ -155,6 +157,7 @@ export class Connection {
     }
     this.isOpen = true;
     this.timesOpened += 1;
+    this.takesEnd = response.takesEnd;
     this.trouble = '';
     this.owner.onOpen();
     this.owner.onDone(response.done);

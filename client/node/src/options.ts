@@ -32,11 +32,14 @@ export interface Options {
   readonly bufferBytes?: number | undefined;
   /**
    * What to do with an event when the buffer is full. `dropNewest` drops that event. `dropOldest` drops the
-   * oldest unsent events, one batch at a time. `wait` makes `publishWait` wait up to `maxWaitMs` for room, then
-   * drop that event.
+   * oldest unsent events, one batch at a time. `wait` makes `publishWait` wait for room. `write` and `writable`
+   * wait in any case.
    */
   readonly onFull?: OnFull | undefined;
-  /** Maximum wait for room. */
+  /**
+   * Maximum wait for room; then the event is dropped. By default it waits as long as it takes, with a process
+   * warning for every minute in which nothing was acknowledged.
+   */
   readonly maxWaitMs?: number | undefined;
   /** How long `close` waits for acknowledgements. */
   readonly closeTimeoutMs?: number | undefined;
@@ -62,7 +65,7 @@ const DEFAULTS = {
   bufferEvents: 100_000,
   bufferBytes: 64 * 1024 * 1024,
   onFull: 'dropNewest' as OnFull,
-  maxWaitMs: 0,
+  maxWaitMs: Number.POSITIVE_INFINITY,
   closeTimeoutMs: 5_000,
   tls: false,
   tlsCaFile: '',

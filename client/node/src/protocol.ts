@@ -55,7 +55,13 @@ export interface Done {
 
 /** A response of the sidecar. */
 export type Response =
-  | { readonly kind: 'opened'; readonly sequence: number; readonly credits: Credits; readonly done: Done }
+  | {
+      readonly kind: 'opened';
+      readonly sequence: number;
+      readonly credits: Credits;
+      readonly takesEnd: boolean;
+      readonly done: Done;
+    }
   | { readonly kind: 'acknowledged'; readonly sequence: number; readonly done: Done }
   | { readonly kind: 'granted'; readonly credits: Credits }
   | { readonly kind: 'unknown' };
@@ -132,9 +138,15 @@ function decode(bytes: Uint8Array): Response {
   const { kind }: PublishResponse = fromBinary(PublishResponseSchema, bytes);
   switch (kind.case) {
     case 'opened': {
-      const { acknowledgedSequence, credits, outcome } = kind.value;
+      const { acknowledgedSequence, credits, outcome, takesEnd } = kind.value;
       const sequence = Number(acknowledgedSequence);
-      return { kind: 'opened', sequence, credits: readCredits(credits), done: readOutcome(outcome) };
+      return {
+        kind: 'opened',
+        sequence,
+        credits: readCredits(credits),
+        takesEnd,
+        done: readOutcome(outcome),
+      };
     }
     case 'acknowledgement':
       return {

@@ -1,7 +1,9 @@
 /** The public API. */
 import { EventEmitter } from 'node:events';
+import { Writable } from 'node:stream';
 import { checkFiles } from './connection.js';
 import { encode, encodeLines, type Item } from './encoding.js';
+import { PublishError } from './errors.js';
 import { type Options, type Settings, settle } from './options.js';
 import type { Stats } from './outcomes.js';
 import { type PublisherEvents, Session, type Tell, warn } from './session.js';
@@ -22,7 +24,7 @@ const NOTHING: Stats = {
 /**
  * Publishes events to a sidecar at least once, until it is closed. `connect` creates one.
  *
- * Every call of `publish` or `publishWait` uses up one position of the stream, and `publishLines` one per line,
+ * Every call of `publish`, `publishWait` or `write` uses up one position of the stream, and `publishLines` one per line,
  * whether the events are accepted, dropped or refused by an exception. So a missing event leaves a gap that is
  * visible downstream, and the same events get the same ids when they are published again.
  *
@@ -64,6 +66,37 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
   }
 
   /**
+   * Resolves when the event is accepted, which may mean waiting for room: the call for a replay, of which nothing
+   * must be dropped. Rejects with a PublishError if it is dropped, because `maxWaitMs` is over or the publisher is
+   * closed or refused. Without an address it does nothing.
+   */
+  async write(event: object | string | Uint8Array): Promise<void> {
+    if (!this.session) return;
+    if (!(await this.session.addWhenRoom(this.encoded(this.session, event)))) {
+      const { reason } = this.session.buffer.drops;
+      throw new PublishError({ unacknowledged: 0, dropped: 1, failed: 0, failures: [], reason });
+    }
+  }
+
+  /**
+   * Returns a stream that writes every event it gets, so that a fast source is slowed down to what the sidecar takes:
+   * `await pipeline(source, publisher.writable())`. It holds up to `highWaterMark` events beside the publisher's
+   * buffer. It finishes when everything is acknowledged, with the error of `flush` if something was not delivered.
+   * The publisher stays open.
+   */
+  writable({ highWaterMark = 16 }: { readonly highWaterMark?: number } = {}): Writable {
+    const settle = (work: Promise<void>, done: (error?: Error) => void) => {
+      work.then(() => done(), done);
+    };
+    return new Writable({
+      objectMode: true,
+      highWaterMark,
+      write: (event, _, done) => settle(this.write(event), done),
+      final: (done) => settle(this.flush(), done),
+    });
+  }
+
+  /**
    * Takes a block of `count` JSON messages as it is: the cheapest way to publish. The messages are separated by
    * newlines, with none at the end. The block is accepted or dropped as a whole. The count is not checked, and no
    * line may be blank.
@@ -100,11 +133,17 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
   }
 
   /**
-   * Flushes within `timeoutMs`, by default `closeTimeoutMs`, and ends the stream. Rejects like `flush`; the
+   * Flushes within `timeoutMs`, by default `closeTimeoutMs`, and closes the stream.
+   *
+   * If everything is acknowledged or dropped by then, the stream's end is published too, with the number of its
+   * positions; with `ended: false` it is not, for a producer that did not get to its end. Rejects like `flush`; the
    * publisher is closed anyway. Later events are dropped, and closing again does nothing.
    */
-  async close(timeoutMs: number = this.settings.closeTimeoutMs): Promise<void> {
-    await this.session?.close(timeoutMs);
+  async close(
+    timeoutMs: number = this.settings.closeTimeoutMs,
+    { ended = true }: { readonly ended?: boolean } = {},
+  ): Promise<void> {
+    await this.session?.close(timeoutMs, ended);
   }
 
   /** Closes the publisher at the end of an `await using` block. */

@@ -33,7 +33,7 @@ export type Tell = <Name extends keyof PublisherEvents>(
 
 interface Waiter {
   readonly item: Item;
-  readonly timer: NodeJS.Timeout;
+  readonly timer: NodeJS.Timeout | undefined;
   /** Adds the item, whether or not there is room, and settles the caller's promise. */
   readonly add: () => void;
 }
@@ -53,6 +53,8 @@ export class Session {
   private readonly waiters: Waiter[] = [];
   private readonly flushes = new Set<Flush>();
   private batchTimer: NodeJS.Timeout | undefined;
+  /** Runs while somebody waits for room, from the last acknowledgement on. */
+  private waitTimer: NodeJS.Timeout | undefined;
   private isClosed = false;
   private isDetached = false;
   private hasEnded = false;
@@ -102,13 +104,16 @@ export class Session {
           reject(error);
         }
       };
-      const timer = setTimeout(() => {
+      const { maxWaitMs } = this.settings;
+      const giveUp = () => {
         this.waiters.splice(this.waiters.indexOf(waiter), 1);
         add();
         this.admit();
-      }, timerDelay(this.settings.maxWaitMs));
+      };
+      const timer = maxWaitMs === Infinity ? undefined : setTimeout(giveUp, timerDelay(maxWaitMs));
       const waiter = { item, timer, add };
       this.waiters.push(waiter);
+      this.waitTimer ??= setTimeout(() => this.warnOfWaiting(), timing.warning);
     });
   }
 
@@ -117,15 +122,38 @@ export class Session {
     if (!this.isClosed) await this.deliver(timeoutMs);
   }
 
-  /** Delivers what is left within the timeout, then ends the stream in any case. */
-  async close(timeoutMs: number): Promise<void> {
+  /**
+   * Delivers what is left within the timeout, then closes the stream in any case. If all is done and the producer
+   * has `ended`, the sidecar is told so first.
+   */
+  async close(timeoutMs: number, ended: boolean): Promise<void> {
     if (this.isClosed) return;
     this.isClosed = true;
     this.buffer.refuse('The publisher is closed.');
+    const deadline = performance.now() + timeoutMs;
     try {
       await this.deliver(timeoutMs);
     } finally {
-      await this.end();
+      if (ended && this.canTellEnd()) {
+        await this.tellEnd(Math.max(deadline - performance.now(), timing.finish));
+      }
+      await this.stop();
+    }
+  }
+
+  /** Whether there is a stream that has had messages, all of which are done. */
+  private canTellEnd(): boolean {
+    const { position } = this.buffer;
+    const isDone = !this.hasEnded && this.window.oldestPosition >= position;
+    return isDone && position > 0 && this.connection.takesEnd;
+  }
+
+  private async tellEnd(timeoutMs: number): Promise<void> {
+    const position = this.buffer.end();
+    this.window.end(position);
+    await this.waitUntilDone(position + 1, timeoutMs);
+    if (this.window.oldestPosition <= position) {
+      warn(`The sidecar has not acknowledged the stream's end. ${this.obstacle()}`);
     }
   }
 
@@ -147,26 +175,30 @@ export class Session {
   private async deliver(timeoutMs: number | undefined): Promise<void> {
     const target = this.buffer.position;
     this.buffer.markDue();
-    this.connection.work();
-    if (this.isPending(target)) {
-      await new Promise<void>((resolve) => {
-        const timer =
-          timeoutMs === undefined ? undefined : setTimeout(() => flush.done(), timerDelay(timeoutMs));
-        const flush: Flush = {
-          target,
-          done: () => {
-            clearTimeout(timer);
-            this.flushes.delete(flush);
-            resolve();
-          },
-        };
-        this.flushes.add(flush);
-      });
-    }
+    await this.waitUntilDone(target, timeoutMs);
     this.throwIfUndelivered(target);
   }
 
-  private async end(): Promise<void> {
+  /** Waits until everything before a position is acknowledged, or never will be, or the time is over. */
+  private async waitUntilDone(target: number, timeoutMs: number | undefined): Promise<void> {
+    this.connection.work();
+    if (!this.isPending(target)) return;
+    await new Promise<void>((resolve) => {
+      const timer =
+        timeoutMs === undefined ? undefined : setTimeout(() => flush.done(), timerDelay(timeoutMs));
+      const flush: Flush = {
+        target,
+        done: () => {
+          clearTimeout(timer);
+          this.flushes.delete(flush);
+          resolve();
+        },
+      };
+      this.flushes.add(flush);
+    });
+  }
+
+  private async stop(): Promise<void> {
     if (!this.isPending(this.buffer.position) && this.connection.isOpen) {
       this.connection.finish();
       const timer = setTimeout(() => this.connection.stop(), timing.finish);
@@ -200,6 +232,15 @@ export class Session {
     this.checkBuffer();
   }
 
+  private warnOfWaiting(): void {
+    const why = this.refusal || this.connection.trouble || 'The sidecar is connected.';
+    const { address } = this.settings;
+    warn(
+      `Publishing to ${address} waits for room: nothing was acknowledged for ${timing.warning / 1000} s. ${why}`,
+    );
+    this.waitTimer = setTimeout(() => this.warnOfWaiting(), timing.warning);
+  }
+
   /** Admits waiting items in order of arrival. */
   private admit(): void {
     for (
@@ -210,6 +251,11 @@ export class Session {
       this.waiters.shift();
       clearTimeout(first.timer);
       first.add();
+    }
+    this.waitTimer?.refresh();
+    if (!this.waiters.length) {
+      clearTimeout(this.waitTimer);
+      this.waitTimer = undefined;
     }
   }
 

@@ -6,6 +6,8 @@ export const timing = {
   longestPause: 5_000,
   /** Drops are reported at most this often. */
   report: 1_000,
+  /** How long nothing may be acknowledged, while somebody waits for room, until that is reported, and again. */
+  warning: 60_000,
   /** How long the sidecar may take to end a stream cleanly. */
   finish: 1_000,
 };

@@ -1,7 +1,7 @@
 /** Numbered batches: in flight, or to be sent again. */
 import { Batch, type EventBuffer } from './buffer.js';
 import { Queue } from './queue.js';
-import { decodeItems, encodeBatch } from './wire.js';
+import { decodeItems, encodeBatch, encodeEnd } from './wire.js';
 
 /** The sidecar takes no more in one batch. */
 const MOST_EVENTS = 1024;
@@ -125,6 +125,20 @@ export class Window {
     this.sentEvents += batch.events;
     this.sentBytes += batch.size;
     return batch.request;
+  }
+
+  /** Adds the end of the stream, at its position. Everything before it is acknowledged. */
+  end(position: number): void {
+    const sequence = this.nextSequence;
+    this.nextSequence += 1;
+    this.kept.push({
+      sequence,
+      firstPosition: position,
+      isJson: undefined,
+      events: 0,
+      size: 0,
+      request: encodeEnd(sequence, position, position - this.acknowledgedEvents),
+    });
   }
 
   private number(): Numbered | undefined {

@@ -1,4 +1,4 @@
-/** Encodes the request that carries a batch, by hand so that events are copied only once. */
+/** Encodes the requests that carry batches, by hand so that events are copied only once. */
 import type { Batch } from './buffer.js';
 import type { Item } from './encoding.js';
 
@@ -9,6 +9,8 @@ const BATCH_FIRST_POSITION = 0x10;
 const BATCH_ENVELOPES = 0x1a;
 const BATCH_JSON = 0x22;
 const BATCH_MIXED = 0x2a;
+const BATCH_END = 0x32;
+const END_DROPPED = 0x08;
 
 const NEWLINE = 10;
 const BLANK = 32;
@@ -36,6 +38,19 @@ export function encodeBatch(sequence: number, batch: Batch): Buffer {
       writer.data(item.data);
     }
   }
+  return writer.bytes;
+}
+
+/** Encodes a PublishRequest that ends the stream. */
+export function encodeEnd(sequence: number, position: number, dropped: number): Buffer {
+  const end = 1 + varintLength(dropped);
+  const length = 2 + varintLength(sequence) + varintLength(position) + field(end);
+  const writer = new Writer(field(length));
+  writer.tag(REQUEST_BATCH, length);
+  writer.tag(BATCH_SEQUENCE, sequence);
+  writer.tag(BATCH_FIRST_POSITION, position);
+  writer.tag(BATCH_END, end);
+  writer.tag(END_DROPPED, dropped);
   return writer.bytes;
 }
 

@@ -189,6 +189,12 @@ class Buffer:
             self._drops_oldest = False
             self._on_room()
 
+    def end(self) -> int:
+        """Use up the position of the stream's end; return it."""
+        with self._lock:
+            self.skip()
+            return self.position - 1
+
     def detach(self) -> None:
         """Wake nobody from now on."""
         with self._lock:

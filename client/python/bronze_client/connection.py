@@ -85,6 +85,8 @@ class SidecarConnection:
         self.work = asyncio.Event()
         self.is_open = False
         self.times_opened = 0
+        self.takes_end = False
+        """Whether the sidecar wants to hear of the stream's end."""
         self.trouble = ""
         """Why there is no stream; empty while there is one."""
 
@@ -170,6 +172,7 @@ class SidecarConnection:
             raise Lost("The sidecar takes smaller batches than before.")
         self.is_open = True
         self.times_opened += 1
+        self.takes_end = opened.takes_end
         self.trouble = ""
         log.info("The stream to %s is open.", self._options.address)
 

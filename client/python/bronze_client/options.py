@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -61,10 +62,13 @@ class Options:
     """What to do with an event when the buffer is full.
 
     `drop_newest` drops that event. `drop_oldest` drops the oldest unsent events, one batch at a time. `wait`
-    waits up to `max_wait` for room, then drops that event.
+    makes `publish_wait`, and the `publish` of `connect_sync`, wait for room, which is right for a replay.
     """
-    max_wait: float = 0.0
-    """Maximum wait for room, in seconds."""
+    max_wait: float = math.inf
+    """Maximum wait for room, in seconds; then the event is dropped. By default it waits as long as it takes.
+
+    A warning is logged for every minute in which nothing was acknowledged.
+    """
     on_drop: Callable[[int, str], None] | None = None
     """Called with the number of events dropped since the last call, and the reason for the last one.
 

@@ -75,13 +75,15 @@ class Publisher:
         forks.refuse(self._made_in)
         await self._session.flush(timeout)
 
-    async def close(self) -> None:
-        """Flush within `close_timeout` and end the stream. Raise as `flush` does; it is closed anyway.
+    async def close(self, timeout: float | None = None, *, ended: bool = True) -> None:  # noqa: ASYNC109
+        """Flush within `timeout` seconds, by default `close_timeout`, and close the stream.
 
-        Later events are dropped, and closing again does nothing.
+        If everything is acknowledged or dropped by then, the stream's end is published too, with the number
+        of its positions; with `ended=False` it is not, for a producer that did not get to its end. Raise as
+        `flush` does; it is closed anyway. Later events are dropped, and closing again does nothing.
         """
         forks.refuse(self._made_in)
-        await self._session.close()
+        await self._session.close(timeout, ended=ended)
 
     @property
     def stream_id(self) -> str:
@@ -116,7 +118,7 @@ class DisabledPublisher(Publisher):
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Return at once."""
 
-    async def close(self) -> None:
+    async def close(self, timeout: float | None = None, *, ended: bool = True) -> None:  # noqa: ASYNC109
         """Return at once."""
 
     @property
@@ -140,14 +142,14 @@ async def connect(options: Options) -> AsyncIterator[Publisher]:
     nor Protobuf is imported.
 
     Leaving the block closes the publisher, and so raises PublishError if events were not delivered; if
-    the block raises, that is only logged.
+    the block raises, that is only logged, and the stream's end is not published.
     """
     publisher = Publisher(options) if options.address else DisabledPublisher(options)
     try:
         yield publisher
     except BaseException:
         try:
-            await publisher.close()
+            await publisher.close(ended=False)
         except (PublishError, RuntimeError) as error:
             log.warning("%s", error)
         raise

@@ -19,6 +19,9 @@ from bronze_client.throttle import Throttle
 REPORT_SECONDS = 1.0
 """Drops are reported at most this often."""
 
+WARNING_SECONDS = 60.0
+"""How long nothing may be acknowledged, while somebody waits for room, until that is logged, and again."""
+
 FINISH_SECONDS = 1.0
 """How long the sidecar may take to end a stream in good order."""
 
@@ -56,6 +59,7 @@ class Session:
         self._batch_timer: asyncio.TimerHandle | None = None
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._has_ended = False
+        self._warned_at = -math.inf
         self._refusal = ""
         self._is_closed = False
         self._task = self._loop.create_task(self._run(), name="bronze-client")
@@ -84,12 +88,28 @@ class Session:
 
     async def wait_for_room(self, size: int) -> None:
         """Wait until there is room for so many bytes, in turn with others, or until `max_wait` is over."""
-        longest = self._options.max_wait if math.isfinite(self._options.max_wait) else None
+        longest = _finite(self._options.max_wait)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longest), self._turn:
                 while self.buffer.is_worth_waiting(size):
                     self._room.clear()
-                    await self._room.wait()
+                    try:
+                        async with asyncio.timeout(WARNING_SECONDS):
+                            await self._room.wait()
+                    except TimeoutError:
+                        self.warn_of_waiting()
+
+    def warn_of_waiting(self) -> None:
+        """Log that somebody has waited for room for long; not for each who does."""
+        now = self._loop.time()
+        if now - self._warned_at > WARNING_SECONDS / 2:
+            self._warned_at = now
+            log.warning(
+                "Publishing to %s waits for room: nothing was acknowledged for %g s. %s",
+                self._options.address,
+                WARNING_SECONDS,
+                self._refusal or self._connection.trouble or "The sidecar is connected.",
+            )
 
     async def flush(self, timeout: float | None) -> None:  # noqa: ASYNC109 - part of what is raised
         """Return when every event so far is acknowledged. Raise PublishError if one was not delivered.
@@ -102,29 +122,55 @@ class Session:
     async def _flush(self, timeout: float | None) -> None:  # noqa: ASYNC109
         target = self.buffer.position
         self.buffer.mark_due()
+        await self._wait_until_done(target, timeout)
+        self._raise_if_undelivered(target)
+
+    async def _wait_until_done(self, target: int, timeout: float | None) -> None:  # noqa: ASYNC109
+        """Return when everything before a position is acknowledged, or never will be, or time is over."""
         self._connection.work.set()
         if self._is_pending(target):
             done = self._loop.create_future()
             self._flushes[done] = target
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(_finite(timeout)):
                     await done
             except TimeoutError:
                 pass
             finally:
                 del self._flushes[done]
-        self._raise_if_undelivered(target)
 
-    async def close(self) -> None:
-        """Flush within `close_timeout`, then end the stream, whatever became of the flush."""
+    async def close(self, timeout: float | None, *, ended: bool) -> None:  # noqa: ASYNC109
+        """Flush within the time, then close the stream, whatever became of the flush.
+
+        If all is done and the producer has `ended`, the sidecar is told so first.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         self.buffer.refuse("The publisher is closed.")
+        timeout = self._options.close_timeout if timeout is None else timeout
+        deadline = self._loop.time() + timeout
         try:
-            await self._flush(self._options.close_timeout)
+            try:
+                await self._flush(timeout)
+            finally:
+                if ended and self._can_tell_end():
+                    await self._tell_end(max(deadline - self._loop.time(), FINISH_SECONDS))
         finally:
-            await self._end()
+            await self._stop()
+
+    def _can_tell_end(self) -> bool:
+        """Whether there is a stream that has had messages, all of which are done."""
+        position = self.buffer.position
+        is_done = not self._has_ended and self._window.oldest_position >= position
+        return is_done and position > 0 and self._connection.takes_end
+
+    async def _tell_end(self, timeout: float) -> None:  # noqa: ASYNC109
+        position = self.buffer.end()
+        self._window.end(position)
+        await self._wait_until_done(position + 1, timeout)
+        if self._window.oldest_position <= position:
+            log.warning("The sidecar has not acknowledged the stream's end. %s", self._obstacle())
 
     async def _run(self) -> None:
         try:
@@ -138,7 +184,7 @@ class Session:
             log.error("Publishing to %s has stopped: %s", self._options.address, self._refusal)
         self._settle()
 
-    async def _end(self) -> None:
+    async def _stop(self) -> None:
         try:
             if not self._is_pending(self.buffer.position) and self._connection.is_open:
                 self._connection.finish()
@@ -214,3 +260,8 @@ class Session:
         if not self._connection.is_open:
             return "The sidecar has not opened the stream yet."
         return "The sidecar has not acknowledged them yet."
+
+
+def _finite(timeout: float | None) -> float | None:
+    """Return a time-out as the event loop takes it: it does not know infinity."""
+    return None if timeout is None or math.isinf(timeout) else timeout

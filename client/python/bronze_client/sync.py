@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bronze_client import background, forks
+from bronze_client import background, forks, session
 from bronze_client.encoding import Event, encode
 from bronze_client.errors import PublishError
 from bronze_client.options import Options, taking
@@ -33,7 +34,7 @@ class SyncPublisher:
         self._stream_id = options.stream_id or ""
         self._made_in = forks.generation
         self._waits = options.on_full == "wait"
-        self._max_wait = min(options.max_wait, threading.TIMEOUT_MAX)
+        self._max_wait = options.max_wait
         self._shared = threading.Condition(threading.Lock())
         self._closing = threading.Lock()
         self._is_closed = False
@@ -59,9 +60,16 @@ class SyncPublisher:
             raise
         with self._shared:
             if self._waits:
-                size = len(encoded) + is_json
-                self._shared.wait_for(lambda: not self._buffer.is_worth_waiting(size), self._max_wait)
+                self._wait_for_room(len(encoded) + is_json)
             return self._buffer.add(encoded, is_json)
+
+    def _wait_for_room(self, size: int) -> None:
+        deadline = time.monotonic() + self._max_wait
+        while self._buffer.is_worth_waiting(size) and (left := deadline - time.monotonic()) > 0:
+            longest = session.WARNING_SECONDS
+            if not self._shared.wait(min(left, longest)) and left > longest:
+                # In the other thread, for a log may take time, or want to publish.
+                self._loop.call_soon_threadsafe(self._session.warn_of_waiting)
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now; return when every event so far is acknowledged, or after `timeout` seconds.
@@ -76,17 +84,19 @@ class SyncPublisher:
             flushing = asyncio.run_coroutine_threadsafe(self._session.flush(timeout), self._loop)
         flushing.result()
 
-    def close(self) -> None:
-        """Flush within `close_timeout` and end the stream. Raise as `flush` does; it is closed anyway.
+    def close(self, timeout: float | None = None, *, ended: bool = True) -> None:
+        """Flush within `timeout` seconds, by default `close_timeout`, and close the stream.
 
-        Later events are dropped, and closing again does nothing.
+        If everything is acknowledged or dropped by then, the stream's end is published too, with the number
+        of its positions; with `ended=False` it is not, for a producer that did not get to its end. Raise as
+        `flush` does; it is closed anyway. Later events are dropped, and closing again does nothing.
         """
         forks.refuse(self._made_in)
         with self._closing:
             if self._is_closed:
                 return
             self._is_closed = True
-            closing = asyncio.run_coroutine_threadsafe(self._session.close(), self._loop)
+            closing = asyncio.run_coroutine_threadsafe(self._session.close(timeout, ended=ended), self._loop)
         closing.result()
 
     @property
@@ -113,7 +123,7 @@ class DisabledSyncPublisher(SyncPublisher):
     def flush(self, timeout: float | None = None) -> None:
         """Return at once."""
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None, *, ended: bool = True) -> None:
         """Return at once."""
 
     @property
@@ -132,14 +142,14 @@ def connect_sync(options: Options) -> Iterator[SyncPublisher]:
     started, and neither gRPC nor Protobuf is imported.
 
     Leaving the block closes the publisher, and so raises PublishError if events were not delivered; if
-    the block raises, that is only logged.
+    the block raises, that is only logged, and the stream's end is not published.
     """
     publisher = SyncPublisher(options) if options.address else DisabledSyncPublisher(options)
     try:
         yield publisher
     except BaseException:
         try:
-            publisher.close()
+            publisher.close(ended=False)
         except (PublishError, RuntimeError) as error:
             log.warning("%s", error)
         raise

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from bronze_client.buffer import Buffer, PendingBatch
-from bronze_client.schema import Credits, PublishRequest
+from bronze_client.schema import Batch, Credits, End, PublishRequest
 
 MOST_EVENTS = 1024
 """The sidecar takes no more in one batch."""
@@ -117,6 +117,14 @@ class Window:
         self._sent_events += batch.events
         self._sent_bytes += batch.size
         return batch.request
+
+    def end(self, position: int) -> None:
+        """Add the end of the stream, at its position. Everything before it is acknowledged."""
+        dropped = position - self.acknowledged_events
+        batch = Batch(sequence=self._next_sequence, first_position=position, end=End(dropped=dropped))
+        self._next_sequence += 1
+        request = PublishRequest(batch=batch).SerializeToString()
+        self._unsent.append(Numbered(batch.sequence, position, 0, 0, request))
 
     def _number(self) -> Numbered | None:
         events = self._credits.events - self._sent_events

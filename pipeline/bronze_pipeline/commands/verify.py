@@ -30,7 +30,8 @@ SHOWN = 5
 
 DESCRIPTION = """
 Shows, for each stream in a bronze table, whether every message is there exactly once: gaps, repetitions, and
-incomplete messages.
+incomplete messages. Messages that are missing at the end are noticed where the stream's end was published, or
+with --messages.
 
 Exit status: 0 complete · 1 not complete, or the table cannot be read · 2 the command line is wrong.
 """
@@ -43,7 +44,7 @@ class VerifyOptions:
     table: str = option(BronzeTable(), "Bronze table, such as lake/bronze.", required=True)
     stream: str | None = option(Text(), "Check only this stream.")
     messages: int | None = option(
-        Integer(0, 10**18), "How many messages the stream should have, to notice a missing end."
+        Integer(0, 10**18), "How many messages the stream should have, if its own end does not say it."
     )
     json: bool = option(Switch(), "Print JSON, with every gap.", default=False)
 
@@ -125,7 +126,7 @@ def _cells(stream: StreamReport) -> Iterator[str]:
         len(stream.cut),
     ):
         yield f"{count:,}"
-    yield "complete" if stream.is_complete else "incomplete"
+    yield ("complete" if stream.is_complete else "incomplete") + ("" if stream.has_end else ", no end seen")
 
 
 def _gap(first: int, last: int) -> str:

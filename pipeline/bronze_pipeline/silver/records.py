@@ -123,6 +123,8 @@ def errors(events: DataFrame) -> DataFrame:
 
 
 def disconnects(events: DataFrame) -> DataFrame:
+    """Return the connections that were lost; the sidecar's own event at the end of a stream is none."""
+    events = events.where(~F.col("meta")["data_type"].eqNullSafe("stream_end"))
     columns = {"reason": F.col("disconnect.reason"), "close_code": F.col("disconnect.close_code")}
     return _typed(events, "disconnect", columns, {}, has_event_ts=False)
 

@@ -121,6 +121,8 @@ class Transfer:
                     self._stream_id = publisher.stream_id
                     try:
                         await self._supervise(publisher)
+                        # If it is not closed yet, it was broken off.
+                        await publisher.close(ended=False)
                     finally:
                         self._stats = publisher.stats
             except PublishError as error:
@@ -234,6 +236,8 @@ class Transfer:
         if not self._error and self._position < 0:
             self._progress.note(f"bronze-sidecar: {self._lines.name} contains no messages.")
         await _flush(publisher)
+        if not self._error:
+            await publisher.close(self._options.timeout or math.inf)
 
     async def _messages(self) -> AsyncGenerator[tuple[int, bytes], None]:
         """Yield the lines that are not empty, with their numbers, once one of the first is a JSON object."""

@@ -34,6 +34,7 @@ PAYLOAD_CASES = tuple(each.name for each in PAYLOADS)
 FIELD_NUMBERS = {each.name: each.number for each in PAYLOADS}
 
 FACTS_IN_META = ("data_type", "data_name", "is_snapshot", "symbols", "request_id", "session_id", "event_id")
+FACTS_OF_STREAM_END = ("stream_messages", "stream_dropped")
 EXACT_NUMBERS_IN_META = (
     "depth",
     "interval",
@@ -44,7 +45,7 @@ EXACT_NUMBERS_IN_META = (
     "subsequentErrors",
 )
 """Names of numbers whose exact text stands in meta where their fields cannot hold it."""
-META_OF_SIDECAR = frozenset((*FACTS_IN_META, *EXACT_NUMBERS_IN_META))
+META_OF_SIDECAR = frozenset((*FACTS_IN_META, *FACTS_OF_STREAM_END, *EXACT_NUMBERS_IN_META))
 """The keys of meta that the sidecar writes itself, and nobody else may."""
 
 ORIGINS = ("unspecified", "realtime", "replay", "archive")

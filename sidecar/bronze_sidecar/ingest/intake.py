@@ -23,6 +23,7 @@ from bronze_sidecar.envelope.wire import heads, map_entry, string_field, timesta
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.mapping.limits import LONGEST_NAME
 from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
+from bronze_sidecar.mapping.stream_end import end_event
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.telemetry.metrics import Metrics
 
@@ -47,22 +48,27 @@ _SOURCE, _ORIGIN = heads(1), 6
 
 
 class Contents:
-    """What a batch carries: envelopes, JSON messages, or both mixed, with their number and size.
+    """What a batch carries: envelopes, JSON messages, or both mixed, with their number and size; or the end.
 
     Raise ValueError, with a reason, for one that is not a batch.
     """
 
-    __slots__ = ("are_envelopes", "are_mixed", "first_position", "messages", "sequence", "size")
+    __slots__ = ("are_envelopes", "are_mixed", "dropped", "first_position", "messages", "sequence", "size")
 
     def __init__(self, batch: Batch) -> None:
         envelopes, json, mixed = batch.envelopes, batch.json, batch.mixed
         blocks = envelopes or json or mixed
-        if not blocks:
+        is_end = batch.HasField("end")
+        if not blocks and not is_end:
             raise ValueError("the batch is empty")
-        if (envelopes and json) or (mixed and blocks is not mixed):
-            raise ValueError("a batch carries one of envelopes, json and mixed, not several")
+        if (envelopes and json) or (mixed and blocks is not mixed) or (blocks and is_end):
+            raise ValueError("a batch carries one of envelopes, json, mixed and end, not several")
         self.sequence = batch.sequence
         self.first_position = batch.first_position
+        self.dropped = batch.end.dropped if is_end else None
+        """How many messages of the stream were dropped, if the batch is its end."""
+        if is_end and batch.end.dropped > batch.first_position:
+            raise ValueError("the stream dropped more messages than it had")
         self.are_envelopes = blocks is envelopes
         self.are_mixed = blocks is mixed
         # Counted before anything is made of it.
@@ -85,10 +91,10 @@ class Ticket:
 
     __slots__ = (
         "_done",
-        "_id_start",
         "events",
         "failures",
         "filtered",
+        "is_end",
         "messages",
         "open",
         "sequence",
@@ -97,8 +103,9 @@ class Ticket:
 
     is_durable = False
 
-    def __init__(self, contents: Contents, id_start: int, done: Callable[[Ticket], None]) -> None:
+    def __init__(self, contents: Contents, done: Callable[[Ticket], None]) -> None:
         self.sequence = contents.sequence
+        self.is_end = contents.dropped is not None
         self.messages = len(contents.messages)
         self.size = contents.size
         self.events = 0
@@ -107,8 +114,6 @@ class Ticket:
         self.open = 1
         """Records not settled yet, and one while the batch is being taken in."""
         self.failures: list[Failure] = []
-        self._id_start = id_start
-        """Where an event's id goes on after the stream's."""
         self._done = done
 
     def stored(self, count: int) -> None:
@@ -131,9 +136,10 @@ class Ticket:
         self.failures.append(failure)
         self.stored(1)
 
-    def place_of(self, event: Event) -> tuple[int, str]:
+    @staticmethod
+    def place_of(event: Event) -> tuple[int, str]:
         """Return the position of an event's message, and its level if it is one of several."""
-        position, _, level = event.id[self._id_start :].partition(".")
+        position, _, level = event.id.rpartition(":")[2].partition(".")
         return int(position), level
 
     def rejected(self, position: int, reason: str) -> None:
@@ -143,7 +149,9 @@ class Ticket:
         )
 
     def outcome(self) -> Outcome:
-        """Return what became of the events."""
+        """Return what became of the events. The stream's end is none of the producer's."""
+        if self.is_end:
+            return Outcome(failures=self.failures)
         # An event that two back ends refuse is two failures, but one event.
         failed = {
             (each.position, each.level)
@@ -192,6 +200,8 @@ class Intake:
         self._needs_meta = any(lane.route.needs_meta for lane in self._lanes)
         self._source_field = string_field(_SOURCE, context.source)
         self._origin_field = varint_field(_ORIGIN, context.origin)
+        self.exchange = ""
+        """That of the newest event; empty if there was none."""
 
     def close(self) -> None:
         """Give back what is remembered of the stream."""
@@ -206,10 +216,14 @@ class Intake:
         """
         seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
         ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
-        ticket = Ticket(contents, len(self._id_prefix), done)
+        ticket = Ticket(contents, done)
         self._metrics.received.inc(ticket.messages)
         self._metrics.received_bytes.inc(len(request))
-        if contents.are_envelopes:
+        slices: Iterable[Groups]
+        if contents.dropped is not None:
+            end = end_event(self._context, self.exchange, contents.first_position, contents.dropped)
+            slices = [[[end]]]
+        elif contents.are_envelopes:
             slices = self._from_envelopes(contents, request, ingest_field, ticket)
         elif contents.are_mixed:
             slices = self._from_mixed(contents, ingest_field, ticket)
@@ -234,6 +248,8 @@ class Intake:
             groups, sizes = self._without_large(groups, ticket)
         events = list(chain.from_iterable(groups))
         ticket.events += len(events)
+        if events:
+            self.exchange = events[-1].exchange
         untaken = events
         parts: list[tuple[Lane, list[Record], int]] = []
         for lane in self._lanes:
@@ -248,7 +264,7 @@ class Intake:
             if records:
                 parts.append((lane, records, size))
         ticket.filtered += len(untaken)
-        if untaken:
+        if untaken and not ticket.is_end:
             self._metrics.filtered.inc(len(untaken))
         for lane, records, size in parts:
             if not lane.has_room(len(records), size):

@@ -225,6 +225,7 @@ class SidecarService:
             acknowledged_sequence=session.acknowledged,
             credits=self._credits,
             outcome=session.outcome_since(known),
+            takes_end=True,
         )
         # Before it is written: whoever opens the stream again meanwhile must find this connection.
         session.take_over = taken_over.set

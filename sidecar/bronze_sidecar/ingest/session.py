@@ -50,6 +50,8 @@ class ProducerSession:
         self.take_over: Callable[[], None] | None = None
         """Ends the connection that the session has now."""
         self.idle_since = time.monotonic()
+        self.exchange = ""
+        """That of the newest event; empty if there was none."""
         self.forgotten = acknowledged
         """The newest batch whose outcome is not remembered any more."""
         self._finished: dict[int, Outcome] = {}
@@ -83,7 +85,9 @@ class ProducerSession:
         self.events_on_the_way += len(contents.messages)
         self.bytes_on_the_way += contents.size
         try:
+            intake.exchange = intake.exchange or self.exchange
             await intake.take(contents, request, self.finish)
+            self.exchange = intake.exchange
         except Exception:
             # Whatever went wrong, the producer sends the batch again.
             self.accepted = contents.sequence - 1

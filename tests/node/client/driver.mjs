@@ -1,5 +1,7 @@
 // Lets tests in Python use the Node client: takes commands and gives answers as lines of JSON.
 import { createInterface } from 'node:readline';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 
 const built = (name) => import(new URL(`../../../client/node/dist/esm/${name}.js`, import.meta.url));
 const { connect, streamIdFor } = await built('index');
@@ -37,7 +39,25 @@ const commands = {
   publishLines: (id, block, count) => publishers.get(id).publishLines(block, count),
   skip: (id, count) => publishers.get(id).skip(count),
   flush: (id, ...timeout) => publishers.get(id).flush(...timeout),
-  close: (id, ...timeout) => publishers.get(id).close(...timeout),
+  close: (id, timeout, ended) => publishers.get(id).close(timeout ?? undefined, { ended }),
+
+  async write(id, events) {
+    for (const event of events) await publishers.get(id).write(event);
+  },
+
+  async pipe(id, events, highWaterMark) {
+    const publisher = publishers.get(id);
+    let askedFor = 0;
+    function* source() {
+      for (const event of events) {
+        if (!publisher.stats.acknowledged) askedFor += 1;
+        yield event;
+      }
+    }
+    await pipeline(Readable.from(source(), { highWaterMark: 1 }), publisher.writable({ highWaterMark }));
+    return askedFor;
+  },
+
   stats: (id) => publishers.get(id).stats,
 
   inside(id) {

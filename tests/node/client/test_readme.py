@@ -28,7 +28,7 @@ def test_the_table_of_options_is_complete(node_driver: NodeDriver) -> None:
     documented = documented_in(ROOT / "client/node/README.md", "| option | default | meaning |")
     settings = node_driver.call("settle", "127.0.0.1:1", {"streamId": "s", "meta": {}})
     values = {name: value for name, value in settings.items() if name not in ("address", "producerId")}
-    values |= {"streamId": "", "meta": "", "tls": "false"}
+    values |= {"streamId": "", "meta": "", "tls": "false", "maxWaitMs": "Infinity"}  # which JSON has not
     assert documented == {name: str(value) for name, value in values.items()}
 
 

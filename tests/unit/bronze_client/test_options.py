@@ -49,7 +49,7 @@ def test_no_address_is_as_good_as_an_empty_one(client: ClientUnderTest) -> None:
         ({"origin": "live"}, "origin: 'live' is not one of unspecified, realtime, replay, archive."),
         ({"batch_events": float("nan")}, "batch_events: must be 1 or more."),
         ({"on_full": "drop"}, "on_full: 'drop' is not one of drop_newest, drop_oldest, wait."),
-        ({"on_full": "wait"}, "max_wait: must be more than 0 when on_full is 'wait'."),
+        ({"on_full": "wait", "max_wait": 0}, "max_wait: must be more than 0 when on_full is 'wait'."),
         ({"batch_events": 0}, "batch_events: must be 1 or more."),
         ({"buffer_bytes": -1}, "buffer_bytes: must be 1 or more."),
         ({"max_wait": -1}, "max_wait: must be 0 or more."),

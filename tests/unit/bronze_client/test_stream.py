@@ -836,6 +836,35 @@ async def test_waiting_for_room_ends_after_its_limit_or_with_the_stream(
 
 
 @in_loop
+async def test_waiting_has_no_limit_by_default_and_is_logged_again_and_again(
+    client: ClientUnderTest, free_address: str
+) -> None:
+    assert client.check_options(free_address, on_full="wait").on_full == "wait"
+    logged: list[str] = []
+
+    def warnings() -> list[str]:
+        logged.extend(client.logged())
+        return [line for line in logged if "waits for room" in line]
+
+    with client.timing(warning=0.02):
+        async with client.connect(
+            free_address, buffer_events=1, on_full="wait", close_timeout=0
+        ) as publisher:
+            await publisher.publish(b"a")
+            waiting = asyncio.create_task(publisher.publish_wait(b"b"))
+            await until(lambda: len(warnings()) >= 3)
+            assert not waiting.done()
+            sidecar = ScriptedSidecar(obliging)
+            sidecar.start(free_address)
+            assert await waiting
+            await publisher.flush(LONG)
+        sidecar.stop()
+    start = f"Publishing to {free_address} waits for room: nothing was acknowledged for 0.02 s. "
+    assert all(line.startswith(start) for line in warnings())
+    assert "UNAVAILABLE" in warnings()[-1]
+
+
+@in_loop
 async def test_an_event_that_turns_out_too_large_while_it_waits_is_refused(client: ClientUnderTest) -> None:
     go_on = threading.Event()
 

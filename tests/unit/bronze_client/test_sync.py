@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -141,6 +142,28 @@ def test_waiting_for_room_has_a_limit(free_address: str) -> None:
     ):
         assert publisher.publish(b"a")
         assert not publisher.publish(b"b")
+
+
+def test_waiting_has_no_limit_by_default_and_is_logged_once_for_all_threads(
+    free_address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bronze_client.session.WARNING_SECONDS", 0.2)
+    with (
+        ThreadPoolExecutor(4) as threads,
+        connect_sync(free_address, buffer_events=1, on_full="wait") as publisher,
+    ):
+        publisher.publish(b"a")
+        waiting = [threads.submit(publisher.publish, b"b") for _ in range(4)]
+        while len(logged := [text for text in caplog.messages if "waits for room" in text]) < 2:
+            time.sleep(0.002)
+        assert not any(each.done() for each in waiting)
+        sidecar = ScriptedSidecar(obliging)
+        sidecar.start(free_address)
+        assert all(each.result(LONG) for each in waiting)
+        publisher.flush(LONG)
+    sidecar.stop()
+    start = f"Publishing to {free_address} waits for room: nothing was acknowledged for 0.2 s. "
+    assert all(text.startswith(start) for text in logged)
 
 
 def test_waiting_for_room_ends_when_the_sidecar_refuses_the_stream() -> None:

@@ -13,6 +13,7 @@ import grpc
 import pytest
 from bronze_client.schema import (
     Batch,
+    End,
     FailureKind,
     NormalizedEvent,
     Open,
@@ -638,6 +639,9 @@ async def test_more_sessions_than_allowed_are_refused(tmp_path: Path) -> None:
         (Batch(mixed=[b"{"] * 1025), "the batch has more than 1024 messages"),
         (Batch(envelopes=[b"x"], first_position=2**64 - 1), "positions end at"),
         (Batch(json=[b"{}"], first_position=2**62), "positions end at"),
+        (Batch(first_position=2**62 + 1, end=End()), "positions end at"),
+        (Batch(json=[b"{}"], end=End()), "a batch carries one of envelopes, json, mixed and end"),
+        (Batch(first_position=3, end=End(dropped=4)), "the stream dropped more messages than it had"),
     ],
 )
 async def test_a_batch_that_cannot_be_meant_is_refused(tmp_path: Path, batch: Batch, reason: str) -> None:
@@ -798,3 +802,96 @@ async def test_a_refused_batch_is_refused_again(tmp_path: Path) -> None:
         await stream.open("p")
         await stream.batch(1, 0, envelope())
         assert (await stream.acknowledged(1)).published == 1
+
+
+def the_end(sequence: int, positions: int, dropped: int = 0) -> PublishRequest:
+    return PublishRequest(batch=Batch(sequence=sequence, first_position=positions, end=End(dropped=dropped)))
+
+
+async def test_the_end_of_a_stream_is_published_with_its_figures(tmp_path: Path) -> None:
+    taken: list[Record] = []
+
+    def keep(batch: Sequence[Record]) -> Sequence[Failed]:
+        taken.extend(batch)
+        return ()
+
+    context = StreamContext(
+        stream_id="s", source="ctx/2", origin="ORIGIN_REPLAY", request_id="r-1", meta={"route": "/replay"}
+    )
+    async with serving(tmp_path, Scripted(Script(answers=[keep, keep]))) as running:
+        stream = running.stream()
+        assert (await stream.open(context=context)).opened.takes_end
+        await stream.batch(1, 0, json=[TRADE])
+        assert await stream.acknowledged(1) == Outcome(published=1)
+        await stream.send(the_end(2, 500, 20))
+        # It is no event of the producer's.
+        assert await stream.acknowledged(2) == Outcome()
+    record = taken[1]
+    assert (record.event.id, record.address.destination) == ("s~end:500", "bitmex.%%")
+    event = NormalizedEvent.FromString(record.event.envelope)
+    assert (event.exchange, event.symbol, event.source, event.origin) == ("bitmex", "", "ctx/2", 2)
+    assert (event.WhichOneof("payload"), event.disconnect.reason) == ("disconnect", "stream_ended")
+    assert event.ingest_ts.seconds > 1_600_000_000
+    assert dict(event.meta) == {
+        "data_type": "stream_end",
+        "stream_messages": "500",
+        "stream_dropped": "20",
+        "request_id": "r-1",
+        "route": "/replay",
+        "event_id": "s~end:500",
+    }
+    facts = record.event
+    assert (facts.payload_case, facts.data_type, facts.origin) == ("disconnect", "stream_end", "replay")
+
+
+async def test_an_end_that_is_sent_again_is_acknowledged_and_published_once(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, Scripted(script)) as running:
+        first = running.stream()
+        await first.open("p")
+        await first.batch(1, 0, json=[TRADE])
+        await first.send(the_end(2, 1))
+        await first.acknowledged(2)
+        again = running.stream()
+        opened = (await again.open("p", known=1)).opened
+        assert opened.acknowledged_sequence == 2
+        await again.send(the_end(2, 1))
+        await again.batch(3, 1, json=[TRADE])
+        await again.acknowledged(3)
+    assert script.stored == ["s:0", "s~end:1", "s:1"]
+
+
+async def test_the_exchange_of_an_end_is_known_after_a_reconnect_and_unknown_without_events(
+    tmp_path: Path,
+) -> None:
+    places: list[str] = []
+
+    def keep(batch: Sequence[Record]) -> Sequence[Failed]:
+        places.extend(record.address.destination for record in batch)
+        return ()
+
+    async with serving(tmp_path, Scripted(Script(answers=[keep] * 3))) as running:
+        stream = running.stream()
+        await stream.open("p")
+        await stream.batch(1, 0, json=[TRADE])
+        await stream.acknowledged(1)
+        again = running.stream()
+        await again.open("p", known=1)
+        await again.send(the_end(2, 1))
+        await again.acknowledged(2)
+        empty = running.stream()
+        await empty.open("q", stream_id="t")
+        await empty.send(the_end(1, 3, 3))
+        await empty.acknowledged(1)
+    assert places == ["bitmex.XBTUSD", "bitmex.%%", "unknown.%%"]
+
+
+async def test_an_end_that_is_filtered_is_done_and_one_that_is_refused_is_told(tmp_path: Path) -> None:
+    refusing = Script(answers=[lambda _: [Failed(0, Permanent("no"))]])
+    trades = Scripted(Script(), include=frozenset({"trade"}))
+    async with serving(tmp_path, trades) as running:
+        assert await running.publish_batch(Batch(first_position=4, end=End())) == Outcome()
+    async with serving(tmp_path, Scripted(refusing)) as running:
+        outcome = await running.publish_batch(Batch(first_position=4, end=End()))
+    (failure,) = outcome.failures
+    assert (failure.position, failure.backend, failure.reason) == (4, "scripted", "no")

@@ -14,7 +14,7 @@ def finish(session: ProducerSession, sequence: int, *, failures: int = 0) -> Non
     session.accepted = max(session.accepted, sequence)
     session.events_on_the_way += 1
     session.bytes_on_the_way += 2
-    ticket = Ticket(contents, 0, session.finish)
+    ticket = Ticket(contents, session.finish)
     ticket.events = 1
     ticket.failures = [Failure(position=number) for number in range(failures)]
     ticket.stored(1)

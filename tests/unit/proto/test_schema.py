@@ -431,6 +431,10 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
         "envelopes": (3, "repeated bytes", None),
         "json": (4, "repeated bytes", None),
         "mixed": (5, "repeated bytes", None),
+        "end": (6, "message bronze.sidecar.v1.End", None),
+    },
+    "End": {
+        "dropped": (1, "uint64", None),
     },
     "PublishResponse": {
         "opened": (1, "message bronze.sidecar.v1.Opened", "kind"),
@@ -441,6 +445,7 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
         "acknowledged_sequence": (1, "uint64", None),
         "credits": (2, "message bronze.sidecar.v1.Credits", None),
         "outcome": (3, "message bronze.sidecar.v1.Outcome", None),
+        "takes_end": (4, "bool", None),
     },
     "Credits": {
         "events": (1, "uint64", None),

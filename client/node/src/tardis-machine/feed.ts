@@ -113,7 +113,7 @@ export class Feed {
   end(): void {
     this.hasEnded = true;
     this.handOver();
-    this.stream?.end();
+    this.stream?.end(this.position);
     this.stream = undefined;
   }
 

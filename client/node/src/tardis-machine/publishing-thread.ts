@@ -148,8 +148,9 @@ export class ThreadStream {
     this.thread.post({ kind: 'block', stream: this.stream, position, count, size, text });
   }
 
-  end(): void {
-    this.thread.post({ kind: 'end', stream: this.stream });
+  /** `position` is that of the message after the last one, handed over or not. */
+  end(position: number): void {
+    this.thread.post({ kind: 'end', stream: this.stream, position });
   }
 }
 

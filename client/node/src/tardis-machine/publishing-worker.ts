@@ -67,7 +67,7 @@ class PublishedStream {
   }
 
   add({ position, count, size, text }: Block): void {
-    if (position > this.position) this.publisher.skip(position - this.position);
+    this.skipTo(position);
     this.position = position + count;
     if (!this.publish(text, count)) {
       release(counters, this.held, count, size);
@@ -78,7 +78,14 @@ class PublishedStream {
     checkSoon();
   }
 
-  end(): void {
+  /** Leaves a gap for messages that were dropped before they got here. */
+  private skipTo(position: number): void {
+    if (position > this.position) this.publisher.skip(position - this.position);
+    this.position = position;
+  }
+
+  end(position: number): void {
+    this.skipTo(position);
     this.hasEnded = true;
     checkSoon();
   }
@@ -181,7 +188,7 @@ parentPort?.on('message', (message: ToPublisher) => {
       streams.get(message.stream)?.add(message);
       break;
     case 'end':
-      streams.get(message.stream)?.end();
+      streams.get(message.stream)?.end(message.position);
       break;
     case 'flush':
       void flush();

@@ -42,6 +42,7 @@ const OWN_META = ['transport', 'route', 'app_version'];
 // Written by the sidecar, which refuses them from clients.
 export const SIDECAR_META = [
   ...['data_type', 'data_name', 'is_snapshot', 'symbols', 'request_id', 'session_id', 'event_id'],
+  ...['stream_messages', 'stream_dropped'],
   ...['depth', 'interval', 'grouping', 'sequence', 'trades', 'subSequentErrorsCount', 'subsequentErrors'],
 ];
 const RESERVED_META = new Set([...OWN_META, ...SIDECAR_META]);

@@ -43,7 +43,8 @@ export type ToPublisher =
       readonly held: Counters;
     }
   | Block
-  | { readonly kind: 'end'; readonly stream: number }
+  /** `position` is that of the message after the last one, handed over or not. */
+  | { readonly kind: 'end'; readonly stream: number; readonly position: number }
   | { readonly kind: 'flush' };
 
 export type FromPublisher =

@@ -19,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file bronze/sidecar/v1/sidecar.proto.
  */
 export const file_bronze_sidecar_v1_sidecar: GenFile = /*@__PURE__*/
-  fileDesc("Ch9icm9uemUvc2lkZWNhci92MS9zaWRlY2FyLnByb3RvEhFicm9uemUuc2lkZWNhci52MSJsCg5QdWJsaXNoUmVxdWVzdBInCgRvcGVuGAEgASgLMhcuYnJvbnplLnNpZGVjYXIudjEuT3BlbkgAEikKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2hIAEIGCgRraW5kIm0KBE9wZW4SEwoLcHJvZHVjZXJfaWQYASABKAkSMQoHY29udGV4dBgCIAEoCzIgLmJyb256ZS5zaWRlY2FyLnYxLlN0cmVhbUNvbnRleHQSHQoVYWNrbm93bGVkZ2VkX3NlcXVlbmNlGAMgASgEIu4BCg1TdHJlYW1Db250ZXh0EhEKCXN0cmVhbV9pZBgBIAEoCRIOCgZzb3VyY2UYAiABKAkSKwoGb3JpZ2luGAMgASgOMhsubGFrZWhvdXNlLmJyb256ZS52MS5PcmlnaW4SEgoKcmVxdWVzdF9pZBgEIAEoCRISCgpzZXNzaW9uX2lkGAUgASgJEjgKBG1ldGEYBiADKAsyKi5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0Lk1ldGFFbnRyeRorCglNZXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJhCgVCYXRjaBIQCghzZXF1ZW5jZRgBIAEoBBIWCg5maXJzdF9wb3NpdGlvbhgCIAEoBBIRCgllbnZlbG9wZXMYAyADKAwSDAoEanNvbhgEIAMoDBINCgVtaXhlZBgFIAMoDCK0AQoPUHVibGlzaFJlc3BvbnNlEisKBm9wZW5lZBgBIAEoCzIZLmJyb256ZS5zaWRlY2FyLnYxLk9wZW5lZEgAEj0KD2Fja25vd2xlZGdlbWVudBgCIAEoCzIiLmJyb256ZS5zaWRlY2FyLnYxLkFja25vd2xlZGdlbWVudEgAEi0KB2NyZWRpdHMYAyABKAsyGi5icm9uemUuc2lkZWNhci52MS5DcmVkaXRzSABCBgoEa2luZCKBAQoGT3BlbmVkEh0KFWFja25vd2xlZGdlZF9zZXF1ZW5jZRgBIAEoBBIrCgdjcmVkaXRzGAIgASgLMhouYnJvbnplLnNpZGVjYXIudjEuQ3JlZGl0cxIrCgdvdXRjb21lGAMgASgLMhouYnJvbnplLnNpZGVjYXIudjEuT3V0Y29tZSI9CgdDcmVkaXRzEg4KBmV2ZW50cxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtiYXRjaF9ieXRlcxgDIAEoBCJQCg9BY2tub3dsZWRnZW1lbnQSEAoIc2VxdWVuY2UYASABKAQSKwoHb3V0Y29tZRgCIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLk91dGNvbWUiXAoHT3V0Y29tZRIRCglwdWJsaXNoZWQYASABKAQSEAoIZmlsdGVyZWQYAiABKAQSLAoIZmFpbHVyZXMYAyADKAsyGi5icm9uemUuc2lkZWNhci52MS5GYWlsdXJlIogBCgdGYWlsdXJlEhAKCHBvc2l0aW9uGAEgASgEEiwKBGtpbmQYAiABKA4yHi5icm9uemUuc2lkZWNhci52MS5GYWlsdXJlS2luZBIOCgZyZWFzb24YAyABKAkSDwoHYmFja2VuZBgEIAEoCRISCgVsZXZlbBgFIAEoDUgAiAEBQggKBl9sZXZlbCJxChNQdWJsaXNoQmF0Y2hSZXF1ZXN0EjEKB2NvbnRleHQYASABKAsyIC5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0EicKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2giQwoUUHVibGlzaEJhdGNoUmVzcG9uc2USKwoHb3V0Y29tZRgBIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLk91dGNvbWUqXwoLRmFpbHVyZUtpbmQSHAoYRkFJTFVSRV9LSU5EX1VOU1BFQ0lGSUVEEAASGQoVRkFJTFVSRV9LSU5EX1JFSkVDVEVEEAESFwoTRkFJTFVSRV9LSU5EX0ZBSUxFRBACMscBCg5TaWRlY2FyU2VydmljZRJUCgdQdWJsaXNoEiEuYnJvbnplLnNpZGVjYXIudjEuUHVibGlzaFJlcXVlc3QaIi5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoUmVzcG9uc2UoATABEl8KDFB1Ymxpc2hCYXRjaBImLmJyb256ZS5zaWRlY2FyLnYxLlB1Ymxpc2hCYXRjaFJlcXVlc3QaJy5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoQmF0Y2hSZXNwb25zZWIGcHJvdG8z", [file_lakehouse_bronze_v1_normalized_event]);
+  fileDesc("Ch9icm9uemUvc2lkZWNhci92MS9zaWRlY2FyLnByb3RvEhFicm9uemUuc2lkZWNhci52MSJsCg5QdWJsaXNoUmVxdWVzdBInCgRvcGVuGAEgASgLMhcuYnJvbnplLnNpZGVjYXIudjEuT3BlbkgAEikKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2hIAEIGCgRraW5kIm0KBE9wZW4SEwoLcHJvZHVjZXJfaWQYASABKAkSMQoHY29udGV4dBgCIAEoCzIgLmJyb256ZS5zaWRlY2FyLnYxLlN0cmVhbUNvbnRleHQSHQoVYWNrbm93bGVkZ2VkX3NlcXVlbmNlGAMgASgEIu4BCg1TdHJlYW1Db250ZXh0EhEKCXN0cmVhbV9pZBgBIAEoCRIOCgZzb3VyY2UYAiABKAkSKwoGb3JpZ2luGAMgASgOMhsubGFrZWhvdXNlLmJyb256ZS52MS5PcmlnaW4SEgoKcmVxdWVzdF9pZBgEIAEoCRISCgpzZXNzaW9uX2lkGAUgASgJEjgKBG1ldGEYBiADKAsyKi5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0Lk1ldGFFbnRyeRorCglNZXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKGAQoFQmF0Y2gSEAoIc2VxdWVuY2UYASABKAQSFgoOZmlyc3RfcG9zaXRpb24YAiABKAQSEQoJZW52ZWxvcGVzGAMgAygMEgwKBGpzb24YBCADKAwSDQoFbWl4ZWQYBSADKAwSIwoDZW5kGAYgASgLMhYuYnJvbnplLnNpZGVjYXIudjEuRW5kIhYKA0VuZBIPCgdkcm9wcGVkGAEgASgEIrQBCg9QdWJsaXNoUmVzcG9uc2USKwoGb3BlbmVkGAEgASgLMhkuYnJvbnplLnNpZGVjYXIudjEuT3BlbmVkSAASPQoPYWNrbm93bGVkZ2VtZW50GAIgASgLMiIuYnJvbnplLnNpZGVjYXIudjEuQWNrbm93bGVkZ2VtZW50SAASLQoHY3JlZGl0cxgDIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLkNyZWRpdHNIAEIGCgRraW5kIpQBCgZPcGVuZWQSHQoVYWNrbm93bGVkZ2VkX3NlcXVlbmNlGAEgASgEEisKB2NyZWRpdHMYAiABKAsyGi5icm9uemUuc2lkZWNhci52MS5DcmVkaXRzEisKB291dGNvbWUYAyABKAsyGi5icm9uemUuc2lkZWNhci52MS5PdXRjb21lEhEKCXRha2VzX2VuZBgEIAEoCCI9CgdDcmVkaXRzEg4KBmV2ZW50cxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtiYXRjaF9ieXRlcxgDIAEoBCJQCg9BY2tub3dsZWRnZW1lbnQSEAoIc2VxdWVuY2UYASABKAQSKwoHb3V0Y29tZRgCIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLk91dGNvbWUiXAoHT3V0Y29tZRIRCglwdWJsaXNoZWQYASABKAQSEAoIZmlsdGVyZWQYAiABKAQSLAoIZmFpbHVyZXMYAyADKAsyGi5icm9uemUuc2lkZWNhci52MS5GYWlsdXJlIogBCgdGYWlsdXJlEhAKCHBvc2l0aW9uGAEgASgEEiwKBGtpbmQYAiABKA4yHi5icm9uemUuc2lkZWNhci52MS5GYWlsdXJlS2luZBIOCgZyZWFzb24YAyABKAkSDwoHYmFja2VuZBgEIAEoCRISCgVsZXZlbBgFIAEoDUgAiAEBQggKBl9sZXZlbCJxChNQdWJsaXNoQmF0Y2hSZXF1ZXN0EjEKB2NvbnRleHQYASABKAsyIC5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0EicKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2giQwoUUHVibGlzaEJhdGNoUmVzcG9uc2USKwoHb3V0Y29tZRgBIAEoCzIaLmJyb256ZS5zaWRlY2FyLnYxLk91dGNvbWUqXwoLRmFpbHVyZUtpbmQSHAoYRkFJTFVSRV9LSU5EX1VOU1BFQ0lGSUVEEAASGQoVRkFJTFVSRV9LSU5EX1JFSkVDVEVEEAESFwoTRkFJTFVSRV9LSU5EX0ZBSUxFRBACMscBCg5TaWRlY2FyU2VydmljZRJUCgdQdWJsaXNoEiEuYnJvbnplLnNpZGVjYXIudjEuUHVibGlzaFJlcXVlc3QaIi5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoUmVzcG9uc2UoATABEl8KDFB1Ymxpc2hCYXRjaBImLmJyb256ZS5zaWRlY2FyLnYxLlB1Ymxpc2hCYXRjaFJlcXVlc3QaJy5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoQmF0Y2hSZXNwb25zZWIGcHJvdG8z", [file_lakehouse_bronze_v1_normalized_event]);
 
 /**
  * One message from the producer.
@@ -158,7 +158,8 @@ export const StreamContextSchema: GenMessage<StreamContext> = /*@__PURE__*/
 
 /**
  * Events that travel and are acknowledged together: encoded envelopes, JSON, or both
- * mixed. Exactly one of these three fields is there, with at most 1,024 messages.
+ * mixed, with at most 1,024 messages; or the stream's end. Exactly one of these four
+ * fields is there.
  *
  * @generated from message bronze.sidecar.v1.Batch
  */
@@ -172,7 +173,8 @@ export type Batch = Message<"bronze.sidecar.v1.Batch"> & {
 
   /**
    * Position in the stream of the batch's first event; positions count from 0, one for
-   * each envelope or JSON message.
+   * each envelope or JSON message. With `end`, the number of positions that the producer
+   * has used up.
    *
    * @generated from field: uint64 first_position = 2;
    */
@@ -203,6 +205,15 @@ export type Batch = Message<"bronze.sidecar.v1.Batch"> & {
    * @generated from field: repeated bytes mixed = 5;
    */
   mixed: Uint8Array[];
+
+  /**
+   * The stream ends here: the last batch of a producer that got to its end. It is numbered
+   * and acknowledged as any other, so it is sent again after a lost connection, but it is
+   * no event of the producer's: outcomes do not count it, except as a failure.
+   *
+   * @generated from field: bronze.sidecar.v1.End end = 6;
+   */
+  end?: End | undefined;
 };
 
 /**
@@ -211,6 +222,32 @@ export type Batch = Message<"bronze.sidecar.v1.Batch"> & {
  */
 export const BatchSchema: GenMessage<Batch> = /*@__PURE__*/
   messageDesc(file_bronze_sidecar_v1_sidecar, 3);
+
+/**
+ * The end of a stream. The sidecar publishes it as a `disconnect` with the reason
+ * `stream_ended`, so that messages that are missing at the end can be noticed. The
+ * envelope's meta has `stream_end` as `data_type`, the number of positions as
+ * `stream_messages`, and `stream_dropped`. Its id is `<stream id>~end:<positions>`, which
+ * is the same for the same replay, and never that of a message, also not if this replay
+ * was cut short and the next one is longer.
+ *
+ * @generated from message bronze.sidecar.v1.End
+ */
+export type End = Message<"bronze.sidecar.v1.End"> & {
+  /**
+   * How many of the positions have no message, because the producer dropped it.
+   *
+   * @generated from field: uint64 dropped = 1;
+   */
+  dropped: bigint;
+};
+
+/**
+ * Describes the message bronze.sidecar.v1.End.
+ * Use `create(EndSchema)` to create a new message.
+ */
+export const EndSchema: GenMessage<End> = /*@__PURE__*/
+  messageDesc(file_bronze_sidecar_v1_sidecar, 4);
 
 /**
  * One message to the producer.
@@ -255,7 +292,7 @@ export type PublishResponse = Message<"bronze.sidecar.v1.PublishResponse"> & {
  * Use `create(PublishResponseSchema)` to create a new message.
  */
 export const PublishResponseSchema: GenMessage<PublishResponse> = /*@__PURE__*/
-  messageDesc(file_bronze_sidecar_v1_sidecar, 4);
+  messageDesc(file_bronze_sidecar_v1_sidecar, 5);
 
 /**
  * The stream is open.
@@ -285,6 +322,13 @@ export type Opened = Message<"bronze.sidecar.v1.Opened"> & {
    * @generated from field: bronze.sidecar.v1.Outcome outcome = 3;
    */
   outcome?: Outcome | undefined;
+
+  /**
+   * Whether the sidecar takes `Batch.end`. To one that does not say so, no end is sent.
+   *
+   * @generated from field: bool takes_end = 4;
+   */
+  takesEnd: boolean;
 };
 
 /**
@@ -292,7 +336,7 @@ export type Opened = Message<"bronze.sidecar.v1.Opened"> & {
  * Use `create(OpenedSchema)` to create a new message.
  */
 export const OpenedSchema: GenMessage<Opened> = /*@__PURE__*/
-  messageDesc(file_bronze_sidecar_v1_sidecar, 5);
+  messageDesc(file_bronze_sidecar_v1_sidecar, 6);
 
 /**
  * How much may be on its way at once: sent by the producer and not acknowledged yet.
@@ -329,7 +373,7 @@ export type Credits = Message<"bronze.sidecar.v1.Credits"> & {
  * Use `create(CreditsSchema)` to create a new message.
  */
 export const CreditsSchema: GenMessage<Credits> = /*@__PURE__*/
-  messageDesc(file_bronze_sidecar_v1_sidecar, 6);
+  messageDesc(file_bronze_sidecar_v1_sidecar, 7);
 
 /**
  * Every batch up to a number is done.
@@ -357,7 +401,7 @@ export type Acknowledgement = Message<"bronze.sidecar.v1.Acknowledgement"> & {
  * Use `create(AcknowledgementSchema)` to create a new message.
  */
 export const AcknowledgementSchema: GenMessage<Acknowledgement> = /*@__PURE__*/
-  messageDesc(file_bronze_sidecar_v1_sidecar, 7);
+  messageDesc(file_bronze_sidecar_v1_sidecar, 8);
 
 /**
  * What became of events.
@@ -394,7 +438,7 @@ export type Outcome = Message<"bronze.sidecar.v1.Outcome"> & {
  * Use `create(OutcomeSchema)` to create a new message.
  */
 export const OutcomeSchema: GenMessage<Outcome> = /*@__PURE__*/
-  messageDesc(file_bronze_sidecar_v1_sidecar, 8);
+  messageDesc(file_bronze_sidecar_v1_sidecar, 9);
 
 /**
  * An event that at least one back end did not get. A malformed JSON message is one
@@ -444,7 +488,7 @@ export type Failure = Message<"bronze.sidecar.v1.Failure"> & {
  * Use `create(FailureSchema)` to create a new message.
  */
 export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
-  messageDesc(file_bronze_sidecar_v1_sidecar, 9);
+  messageDesc(file_bronze_sidecar_v1_sidecar, 10);
 
 /**
  * A single batch with its context.
@@ -472,7 +516,7 @@ export type PublishBatchRequest = Message<"bronze.sidecar.v1.PublishBatchRequest
  * Use `create(PublishBatchRequestSchema)` to create a new message.
  */
 export const PublishBatchRequestSchema: GenMessage<PublishBatchRequest> = /*@__PURE__*/
-  messageDesc(file_bronze_sidecar_v1_sidecar, 10);
+  messageDesc(file_bronze_sidecar_v1_sidecar, 11);
 
 /**
  * What became of a single batch.
@@ -493,7 +537,7 @@ export type PublishBatchResponse = Message<"bronze.sidecar.v1.PublishBatchRespon
  * Use `create(PublishBatchResponseSchema)` to create a new message.
  */
 export const PublishBatchResponseSchema: GenMessage<PublishBatchResponse> = /*@__PURE__*/
-  messageDesc(file_bronze_sidecar_v1_sidecar, 11);
+  messageDesc(file_bronze_sidecar_v1_sidecar, 12);
 
 /**
  * Why an event was not published.

@@ -59,18 +59,26 @@ class StreamContext(_message.Message):
     def __init__(self, stream_id: _Optional[str] = ..., source: _Optional[str] = ..., origin: _Optional[_Union[_normalized_event_pb2.Origin, str]] = ..., request_id: _Optional[str] = ..., session_id: _Optional[str] = ..., meta: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("sequence", "first_position", "envelopes", "json", "mixed")
+    __slots__ = ("sequence", "first_position", "envelopes", "json", "mixed", "end")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     ENVELOPES_FIELD_NUMBER: _ClassVar[int]
     JSON_FIELD_NUMBER: _ClassVar[int]
     MIXED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     first_position: int
     envelopes: _containers.RepeatedScalarFieldContainer[bytes]
     json: _containers.RepeatedScalarFieldContainer[bytes]
     mixed: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, sequence: _Optional[int] = ..., first_position: _Optional[int] = ..., envelopes: _Optional[_Iterable[bytes]] = ..., json: _Optional[_Iterable[bytes]] = ..., mixed: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    end: End
+    def __init__(self, sequence: _Optional[int] = ..., first_position: _Optional[int] = ..., envelopes: _Optional[_Iterable[bytes]] = ..., json: _Optional[_Iterable[bytes]] = ..., mixed: _Optional[_Iterable[bytes]] = ..., end: _Optional[_Union[End, _Mapping]] = ...) -> None: ...
+
+class End(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: int
+    def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("opened", "acknowledgement", "credits")
@@ -83,14 +91,16 @@ class PublishResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("acknowledged_sequence", "credits", "outcome")
+    __slots__ = ("acknowledged_sequence", "credits", "outcome", "takes_end")
     ACKNOWLEDGED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    TAKES_END_FIELD_NUMBER: _ClassVar[int]
     acknowledged_sequence: int
     credits: Credits
     outcome: Outcome
-    def __init__(self, acknowledged_sequence: _Optional[int] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+    takes_end: bool
+    def __init__(self, acknowledged_sequence: _Optional[int] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., takes_end: _Optional[bool] = ...) -> None: ...
 
 class Credits(_message.Message):
     __slots__ = ("events", "bytes", "batch_bytes")
