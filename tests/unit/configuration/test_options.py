@@ -25,6 +25,7 @@ PROCESS = words("""
     --socket-mode --log-level --log-format --grace-seconds --max-event-bytes
     --memory-limit --max-queue-events --max-queue-bytes --max-streams --max-sessions
     --retry-limit --retry-backoff-ms --retry-backoff-max-ms
+    --dead-letter-file --dead-letter-max-bytes
 """)
 KAFKA = words("""
     --kafka-brokers --kafka-topic --kafka-topic-routing --kafka-topic-template --kafka-key-template
@@ -89,6 +90,8 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--max-queue-events", "7", 7, []),
     ("--max-queue-bytes", "2097152", 2_097_152, []),
     ("--memory-limit", "256Mi", 268_435_456, []),
+    ("--dead-letter-file", "FILE", "FILE", []),
+    ("--dead-letter-max-bytes", "30Mi", 31_457_280, ["--dead-letter-file=FILE"]),
     ("--max-streams", "5", 5, []),
     ("--max-sessions", "9", 9, []),
     ("--retry-limit", "3", 3, []),
