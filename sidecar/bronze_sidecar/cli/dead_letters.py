@@ -12,7 +12,7 @@ from bronze_cli.options import option, options_of
 from bronze_cli.problems import ConfigError, Problem, did_you_mean, shorten
 from bronze_cli.values import Choice, File, InputFile, ListenAddress, ListOf, Number, Switch, Text
 
-from bronze_sidecar.cli.letters import Letters, groups
+from bronze_sidecar.cli.letters.selection import Letters, groups
 from bronze_sidecar.sinks import BACKENDS
 
 DESCRIPTION = """
@@ -121,7 +121,7 @@ def _send(letters: Letters, options: DeadLetterOptions) -> int:
     import uvloop  # noqa: PLC0415
     from bronze_client.options import Options  # noqa: PLC0415
 
-    from bronze_sidecar.cli.resend import Resend  # noqa: PLC0415
+    from bronze_sidecar.cli.letters.resend import Resend  # noqa: PLC0415
 
     connection = Options(
         options.to,

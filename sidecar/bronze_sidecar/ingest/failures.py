@@ -92,7 +92,7 @@ class _Quiet:
         self.sample: dict[str, object] = {}
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """Where an event stands in its stream."""
 
     position: int
@@ -100,10 +100,10 @@ class Place(NamedTuple):
     """Which of the events that one message became; None if it became one."""
 
 
-def place(text: str) -> Place:
+def place(text: str) -> StreamPlace:
     """Read `<position>` or `<position>.<level>`, as ids end."""
     position, _, level = text.partition(".")
-    return Place(int(position), int(level) if level else None)
+    return StreamPlace(int(position), int(level) if level else None)
 
 
 class StreamFailures:
@@ -114,7 +114,7 @@ class StreamFailures:
         self._context = context
         self._producer_id = producer_id
 
-    def place_of(self, event: Event) -> Place:
+    def place_of(self, event: Event) -> StreamPlace:
         return place(event.id[len(self._context.stream_id) + 1 :])
 
     def failed(self, record: Record, backend: str, reason: str) -> None:
@@ -132,7 +132,7 @@ class StreamFailures:
             origin=event.origin,
         )
 
-    def rejected(self, where: Place, reason: str, form: Form, content: bytes) -> None:
+    def rejected(self, where: StreamPlace, reason: str, form: Form, content: bytes) -> None:
         """Tell of a message or event that is refused as it is."""
         context = self._context
         self._add(
@@ -152,7 +152,7 @@ class StreamFailures:
         self,
         kind: Kind,
         reason: str,
-        where: Place,
+        where: StreamPlace,
         form: Form,
         content: bytes,
         **facts: object,

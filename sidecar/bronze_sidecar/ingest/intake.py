@@ -22,7 +22,7 @@ from bronze_sidecar.envelope.payloads import ORIGINS, PAYLOAD_CASES, snake_case
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, timestamp_field, varint_field
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.ingest.dead_letters import Form
-from bronze_sidecar.ingest.failures import Place, StreamFailures, place
+from bronze_sidecar.ingest.failures import StreamPlace, StreamFailures, place
 from bronze_sidecar.mapping.limits import LONGEST_NAME
 from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
 from bronze_sidecar.routing.rules import Record
@@ -153,7 +153,7 @@ class Ticket:
         """Take note of an event that gets to no lane."""
         self._reject(self._operators.place_of(event), reason, "envelope", event.envelope)
 
-    def _reject(self, where: Place, reason: str, form: Form, content: bytes) -> None:
+    def _reject(self, where: StreamPlace, reason: str, form: Form, content: bytes) -> None:
         reason = reason[:LONGEST_REASON]
         self.failures.append(
             Failure(position=where.position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason)

@@ -23,7 +23,7 @@ from bronze_client.schema import (
     StreamContext,
 )
 
-from bronze_sidecar.cli.letters import Letters
+from bronze_sidecar.cli.letters.selection import Letters
 from bronze_sidecar.envelope.payloads import ORIGINS
 from bronze_sidecar.ingest.dead_letters import DeadLetter
 from bronze_sidecar.ingest.intake import JSON_STARTS, MOST_MESSAGES
