@@ -16,6 +16,7 @@ from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.backlog import Backlog, Settled
 from bronze_sidecar.delivery.backoff import Backoff
 from bronze_sidecar.delivery.batch import OutcomeListener, WriteBatch
+from bronze_sidecar.delivery.redirect import Redirect
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
@@ -45,7 +46,9 @@ class Lane:
         self._retry_limit = config.retry_limit
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._retry_seconds = (config.retry_limit or math.inf) * config.retry_backoff_max_ms / 1000
-        self._backlog = Backlog(self.name, config.retry_limit, self._backoff)
+        dead_letter = self.route.rules.dead_letter
+        redirect = Redirect(self.name, dead_letter) if dead_letter else None
+        self._backlog = Backlog(self.name, config.retry_limit, self._backoff, redirect)
         self._in_flight: WriteBatch | None = None
         self._arrived = asyncio.Event()
         self._less = asyncio.Event()

@@ -22,7 +22,7 @@ from bronze_sidecar.envelope.payloads import ORIGINS, PAYLOAD_CASES, snake_case
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, timestamp_field, varint_field
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.ingest.dead_letters import Form
-from bronze_sidecar.ingest.failures import StreamPlace, StreamFailures, place
+from bronze_sidecar.ingest.failures import StreamFailures, StreamPlace, place
 from bronze_sidecar.mapping.limits import LONGEST_NAME
 from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
 from bronze_sidecar.routing.rules import Record
