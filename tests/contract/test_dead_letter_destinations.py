@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import nats
 import pytest
@@ -36,7 +37,7 @@ async def test_redis_keeps_what_was_meant_for_a_key_of_another_type(
     start_redis: Callable[..., RedisServer],
 ) -> None:
     server = start_redis()
-    client = redis.asyncio.Redis(port=server.port)
+    client: Any = redis.asyncio.Redis(port=server.port)
     await client.set("x.B", "no stream")
     backend = made(
         *("--redis-host=127.0.0.1", f"--redis-port={server.port}", "--redis-stream=x.{{symbol}}"),
@@ -61,7 +62,7 @@ async def test_a_dead_letter_that_is_refused_too_is_told_of_once(
     start_redis: Callable[..., RedisServer],
 ) -> None:
     server = start_redis()
-    client = redis.asyncio.Redis(port=server.port)
+    client: Any = redis.asyncio.Redis(port=server.port)
     for key in ("x.B", "dead"):
         await client.set(key, "no stream")
     backend = made(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from bronze_sidecar.errors import Disconnected, Permanent, Transient
+from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.base import Failed
-from scripted import Script, event, record
+from scripted import Answer, Script, event, record
 from unit.delivery.test_lane import fast, put, running
 
 
-def refuse(*places: int, error: Exception | None = None):
+def refuse(*places: int, error: DeliveryError | None = None) -> Answer:
     return lambda _: [Failed(place, error or Permanent("no")) for place in places]
 
 
@@ -43,7 +43,7 @@ async def test_a_dead_letter_that_is_refused_too_is_not_written_again() -> None:
 
 
 @pytest.mark.parametrize("error", [Transient("busy"), Disconnected("gone")])
-async def test_a_dead_letter_is_retried(error: Exception) -> None:
+async def test_a_dead_letter_is_retried(error: DeliveryError) -> None:
     script = Script(answers=[refuse(0), refuse(0, error=error), refuse(0, error=error)])
     async with running(script, dead_letter="dead") as lane:
         ticket = put(lane, record("1"))
