@@ -17,6 +17,8 @@ AWS_READY := .cache/aws-emulator/.ready
 SPARK_READY := .cache/spark-jars/.ready
 SPARK_CLASSES := .cache/spark-classes/.ready
 NEW_NODE_READY := .cache/new-node/.ready
+TARDIS_TRIED := .cache/tardis-machines-tried
+NODES_READY := .cache/nodes/.ready
 SHIP_READY := .cache/ship-tools/.ready
 SOURCES := sidecar client/python pipeline tests tools
 # The project's own programs, then the Node that set-up installs where the system has none.
@@ -45,7 +47,7 @@ check: $(PYTHON_READY) $(NODE_READY) $(SHIP_READY) ## Format, lint, types, schem
 	.cache/ship-tools/bin/hadolint Dockerfile*
 	.cache/ship-tools/bin/helm4 lint --quiet --strict helm/bronze-sidecar
 
-test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) ## Run every test
+test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) $(NODES_READY) $(TARDIS_TRIED) ## Run every test
 	pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-fast: $(PYTHON_READY) $(NODE_BUILT) ## Run the tests that need no server
@@ -54,7 +56,7 @@ test-fast: $(PYTHON_READY) $(NODE_BUILT) ## Run the tests that need no server
 fuzz: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) ## Throw odd input at the parsers, the port and the hook (INPUTS=, REQUESTS=, SEED=)
 	python tools/fuzz.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:tools python tools/fuzz_port.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
-	PYTHONPATH=tests:tools python tools/fuzz_hook.py --inputs $(or $(REQUESTS),2000) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:tools python tools/fuzz_hook.py --inputs $(or $(REQUESTS),10000) --seed $(or $(SEED),0)
 
 generate: $(PYTHON_READY) $(NODE_READY) ## Rewrite the generated code, the tables of options and the chart's schema
 	python tools/generate.py
@@ -94,7 +96,7 @@ bench: $(PYTHON_READY) $(KAFKA_READY) $(AWS_READY) ## Measure throughput, cost, 
 bench-pipeline: $(PYTHON_READY) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) ## Measure decoding, and from each bus to bronze (QUICK=1)
 	PYTHONPATH=tests:tools python tests/bench/pipeline.py $(if $(QUICK),--quick) $(BENCH_ARGS)
 
-bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
+bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
 	PYTHONPATH=tests:tools python tests/bench/hook.py $(BENCH_ARGS)
 
 clean: ## Remove everything that the other targets installed or built
@@ -117,6 +119,14 @@ $(NODE_BUILT): $(NODE_READY) $(NODE_SOURCES)
 $(NEW_NODE_READY): requirements/node.txt | $(PYTHON_READY)
 	@uv pip install --quiet --target $(@D) --require-hashes -r requirements/node.txt
 	@touch $@
+
+# Not made on machines that there are no packages for: the script says so, and the tests do without.
+$(NODES_READY): tools/nodes/package-lock.json tools/install-nodes.sh
+	@tools/install-nodes.sh
+
+# Not installed where the registry does not have them: the script says so, and their tests are skipped.
+$(TARDIS_TRIED): tools/install-tardis-machines.sh | $(PYTHON_READY)
+	@tools/install-tardis-machines.sh
 
 $(AWS_READY): requirements/aws-emulator.txt | $(PYTHON_READY)
 	@tools/install-aws-emulator.sh

@@ -44,6 +44,12 @@ def node_program(least: tuple[int, int] = (20, 0)) -> str:
     raise Unavailable(f"there is no Node.js {least[0]}.{least[1]} or newer")
 
 
+def installed_nodes() -> list[str]:
+    """Return all versions of Node.js that set-up installed, or the one of the system."""
+    found = sorted((ROOT / ".cache/nodes/node_modules").glob("node-*/bin/node"))
+    return [str(program) for program in found] or [node_program()]
+
+
 def new_node_program(variant: Variant) -> str:
     """Return the Node.js that the real server of that kind runs on, or the nearest that there is."""
     return node_program((22, 15)) if variant == "modules" else node_program()
@@ -89,6 +95,11 @@ class MachineServer(NativeServer):
         """Send a signal to the process alone; return how it ended."""
         assert self._process is not None
         self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until it ends; return how it ended."""
+        assert self._process is not None
         status = self._process.wait(30)
         self._process = None
         return status
@@ -118,29 +129,6 @@ def hook_environment(address: str, **settings: str) -> dict[str, str]:
         "BRONZE_SIDECAR_ADDRESS": address,
         **named,
     }
-
-
-class RealMachine(MachineServer):
-    """tardis-machine itself."""
-
-    def port_arguments(self) -> Sequence[str]:
-        return ["--port", str(self.port)]
-
-
-def machine_from_environment(
-    directory: Path, environment: Mapping[str, str], arguments: Sequence[str] = ()
-) -> MachineServer | None:
-    """Return the tardis-machine whose folder TARDIS_MACHINE names, for the Node.js that TARDIS_NODE names."""
-    folder = os.environ.get("TARDIS_MACHINE")
-    if folder is None:
-        return None
-    modules = directory / "node_modules"
-    modules.mkdir(parents=True)
-    (modules / "bronze-sidecar-client").symlink_to(PACKAGE)
-    command = [os.environ.get("TARDIS_NODE") or node_program(), str(Path(folder, "bin/tardis-machine.js"))]
-    # One cache for all servers, so that it is warm.
-    cache = ["--cache-dir", os.environ.get("TARDIS_CACHE") or str(directory.parent / "cache")]
-    return RealMachine(directory, command, [*cache, *arguments], environment)
 
 
 def install_stand_in(directory: Path, variant: Variant, version: str | None = None) -> Path:

@@ -1,9 +1,9 @@
 """Throws odd requests at servers like tardis-machine with the client loaded into them.
 
-Each request goes to two servers, one with the client and one without. Both must answer the same bytes, and
-the one with the client must then answer an honest request as the other does; the client must not have failed,
-not even quietly. Every request follows from the seed and its number alone, so that one that fails can be sent
-again by itself.
+Each request goes to two servers, one with the client and one without, several at once. Both must answer
+the same bytes, and after each hundred the one with the client must answer an honest request as the other.
+The client must not have failed, not even quietly. Its buffer is small and full, so that replays begin to wait
+and give up. Every request follows from the seed and its number alone, so one that fails can be sent again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import argparse
 import itertools
 import json
 import random
+import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,9 @@ from tardis_servers import (
 VARIANTS: tuple[Variant, ...] = ("modules", "commonjs")
 ROUTES = ("/replay-normalized", "/ws-replay-normalized", "/ws-stream-normalized")
 MOST_FAILURES = 10
+AT_ONCE = 8
+BATCH = 100
+WARM_UP = 5000
 # Requests are limited to 16 KiB by default; larger ones must do no harm either.
 LARGEST_HEAD = "--max-http-header-size=4000000"
 
@@ -236,18 +241,35 @@ class Pair:
 
     def problem(self, attack: Attack) -> str | None:
         """Send a request to both; return what is wrong, if something is."""
+        return self.difference(attack) or self.trouble()
+
+    def difference(self, attack: Attack) -> str | None:
+        """Send a request to both; return how the answers differ, if they do."""
         try:
             answers = [self._send(server, attack) for server in (self.plain, self.hooked)]
-            # Of those that hang up, each gets what came until then.
-            if attack.leave_after is None and answers[0] != answers[1]:
-                return f"without the client:\n{answers[0]!r:.2000}\nwith it:\n{answers[1]!r:.2000}"
-            way = next(self._ways)
+        except OSError as error:
+            return f"a server does not answer any more: {error!r}"
+        # Of those that hang up, each gets what came until then.
+        if attack.leave_after is None and answers[0] != answers[1]:
+            return f"without the client:\n{answers[0]!r:.2000}\nwith it:\n{answers[1]!r:.2000}"
+        return None
+
+    def trouble(self) -> str | None:
+        """Send an honest request; return what is wrong with the server that has the client."""
+        way = next(self._ways)
+        try:
             if getattr(self.hooked, way)(HONEST) != self._honest[way]:
                 return f"it answers an honest request differently: {way}"
         except OSError as error:
-            return f"a server does not answer any more: {error!r}"
+            return f"it does not answer any more: {error!r}"
         failures = [line for line in self.hooked.said() if "client failed" in line]
         return f"the client failed: {failures}" if failures else None
+
+    @property
+    def megabytes(self) -> float:
+        """The memory of the server that has the client."""
+        pages = int(Path(f"/proc/{self.hooked.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / (1 << 20)
 
     @staticmethod
     def _send(server: MachineServer, attack: Attack) -> bytes:
@@ -260,7 +282,8 @@ def pair(directory: Path, variant: Variant, address: str) -> Iterator[Pair]:
     """Start both servers."""
     started: list[MachineServer] = []
     try:
-        for name, hook in (("plain", {}), ("hooked", hook_environment(address, flush_ms="0"))):
+        bounds = {"buffer_events": "2000", "max_wait_ms": "1", "flush_ms": "0"}
+        for name, hook in (("plain", {}), ("hooked", hook_environment(address, **bounds))):
             program = install_stand_in(directory / name, variant)
             command = [new_node_program(variant), LARGEST_HEAD, str(program)]
             server = MachineServer(directory / name, command, (), hook)
@@ -272,23 +295,42 @@ def pair(directory: Path, variant: Variant, address: str) -> Iterator[Pair]:
             server.stop()
 
 
-def run(attacks: Sequence[Attack], variant: Variant) -> int:
-    """Try all on one kind of server; return how many failed."""
-    failures = 0
+@dataclass
+class Campaign:
+    """What came of the requests to one kind of server."""
+
+    failures: int = 0
+    megabytes: tuple[float, float] = (0, 0)
+
+
+def run(attacks: Iterable[Attack], variant: Variant) -> Campaign:
+    """Try all on one kind of server."""
+    campaign = Campaign()
+    rest = iter(attacks)
     with (
         tempfile.TemporaryDirectory() as folder,
         pair(Path(folder), variant, f"{HOST}:{free_port()}") as servers,
+        ThreadPoolExecutor(AT_ONCE) as clients,
     ):
-        for each in attacks:
-            if problem := servers.problem(each):
-                failures += 1
+        number = 0
+        while batch := list(itertools.islice(rest, BATCH)):
+            problems = list(clients.map(servers.difference, batch))
+            found = [(each, problem) for each, problem in zip(batch, problems, strict=True) if problem]
+            if trouble := servers.trouble():
+                found.append((batch[-1], f"{trouble}, after this request or one of the {BATCH} before it"))
+            for each, problem in found:
                 print(
                     f"\n{variant} server, request {each.name}\n{each.sent!r:.2000}\n{problem}",
                     file=sys.stderr,
                 )
-                if failures >= MOST_FAILURES or "any more" in problem:
-                    break
-    return failures
+            campaign.failures += len(found)
+            if campaign.failures >= MOST_FAILURES or any("any more" in problem for _, problem in found):
+                break
+            number += len(batch)
+            # The first requests have everything compiled and allocated.
+            first = servers.megabytes if number <= WARM_UP else campaign.megabytes[0]
+            campaign.megabytes = (first, servers.megabytes)
+    return campaign
 
 
 def main() -> int:
@@ -299,14 +341,21 @@ def main() -> int:
     options = parser.parse_args()
     start = time.perf_counter()
     if options.only is not None:
-        attacks = [attack(options.seed, options.only)]
+        known, numbers = [], range(options.only, options.only + 1)
     else:
-        attacks = known_attacks() + [attack(options.seed, number) for number in range(options.inputs)]
-    failures = sum(run(attacks, variant) for variant in VARIANTS)
-    print(
-        f"{len(attacks)} requests (seed {options.seed}) to {len(VARIANTS)} kinds of server:"
-        f" {failures} failures, {time.perf_counter() - start:.1f} seconds"
-    )
+        known, numbers = known_attacks(), range(options.inputs)
+    failures = 0
+    for variant in VARIANTS:
+        made = (attack(options.seed, number) for number in numbers)
+        campaign = run(itertools.chain(known, made), variant)
+        failures += campaign.failures
+        before, after = campaign.megabytes
+        print(
+            f"{variant}: {len(known) + len(numbers)} requests (seed {options.seed}), "
+            f"{campaign.failures} failures, "
+            f"memory {before:.0f} MB after the first {WARM_UP}, {after:.0f} MB at the end"
+        )
+    print(f"{time.perf_counter() - start:.1f} seconds")
     return 1 if failures else 0
 
 

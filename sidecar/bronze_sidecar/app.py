@@ -172,8 +172,11 @@ class Sidecar:
         # Producers may be gone; what was taken from them is delivered all the same.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                for lane in self.lanes:
-                    await lane.wait_until_empty()
+                # A batch may still be on its way in, a slice at a time.
+                while self.service.is_taking or any(lane.events for lane in self.lanes):
+                    for lane in self.lanes:
+                        await lane.wait_until_empty()
+                    await asyncio.sleep(0.01)
         await streams_ended
 
     def status(self) -> dict[str, object]:
@@ -220,6 +223,7 @@ class Sidecar:
                 # In a thread, for it takes some milliseconds.
                 await asyncio.to_thread(trim, 0)
                 kept = max(OWN_MEMORY, resident_bytes())
+            kept = max(OWN_MEMORY, min(kept, resident_bytes()))
 
     def _server(self) -> grpc.aio.Server:
         server = grpc.aio.server(

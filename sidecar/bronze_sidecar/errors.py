@@ -20,6 +20,9 @@ class Rejected(Exception):  # noqa: N818 - named for what became of the event
 class DeliveryError(Exception):
     """A back end did not take records."""
 
+    may_be_stored = False
+    """Whether it is unknown if it took them."""
+
 
 class Transient(DeliveryError):  # noqa: N818 - named for what follows
     """It may take them later: they are tried again after a wait."""
@@ -31,6 +34,8 @@ class NotTried(Transient):
 
 class Disconnected(Transient):
     """The connection is gone: the sink must be opened anew."""
+
+    may_be_stored = True
 
 
 class Permanent(DeliveryError):  # noqa: N818 - named for what follows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -24,8 +25,8 @@ SUBJECT = ("--nats-stream=S", "--nats-subject=x.{{symbol}}")
 
 async def add_stream(url: str | list[str], **settings: Any) -> None:
     async with client(url) as connected:
-        settings = {"name": "S", "subjects": ["x.*"], "allow_batched": True} | settings
-        await connected.jetstream().add_stream(StreamConfig(**settings))
+        usual: dict[str, Any] = {"name": "S", "subjects": ["x.*"], "allow_batched": True}
+        await connected.jetstream().add_stream(StreamConfig(**usual | settings))
 
 
 async def prices(url: str | list[str], subject: str) -> list[int]:
@@ -283,7 +284,51 @@ async def test_order_holds_and_nothing_is_lost_when_leaders_are_killed(cluster: 
     killing = asyncio.create_task(kill_leaders())
     written = await write()
     await killing
-    assert written > 3000
+    assert written >= 600
     for first, symbol in enumerate("ABC"):
         stored = await patiently(partial(prices, cluster.urls, f"x.{symbol}"))
         assert stored == list(range(first, written, 3))
+
+
+async def test_messages_on_their_way_to_a_quorum_are_not_taken_for_stored(
+    cluster: NatsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader without followers gets messages twice; when it is gone, so are they, as everybody was told."""
+    monkeypatch.setattr(nats_sink, "ANSWER_SECONDS", 2)
+    monkeypatch.setattr(nats_sink, "ASK_AGAIN_SECONDS", 1)
+    await patiently(lambda: add_stream(cluster.urls, num_replicas=3))
+    leader = await cluster.leader("S")
+    followers = [node for node in cluster.nodes if node is not leader]
+    made = backend(f"--nats-servers=127.0.0.1:{leader.port}", *SUBJECT)
+    batch = records(made, [trade("A", number) for number in range(10)])
+    stored: list[int] = []
+    for node in followers:
+        node.kill()
+    for _ in range(2):
+        with contextlib.suppress(Transient):
+            async with made.open(Route(made.rules())) as sink:
+                failed = {each.place for each in await sink.write(batch)}
+                stored = [place for place in range(10) if place not in failed]
+    leader.kill()
+    for node in followers:
+        await asyncio.to_thread(node.start)
+    assert await patiently(partial(prices, [node.url for node in followers], "x.A")) == stored == []
+
+
+@pytest.mark.parametrize("batching", ["auto", "off"])
+async def test_a_stream_may_have_any_name(start_nats: StartNats, batching: str) -> None:
+    server = start_nats()
+    made = backend(
+        reach(server.port), "--nats-stream=error", "--nats-subject=x", f"--nats-batching={batching}"
+    )
+    async with made.open(Route(made.rules())) as sink:
+        assert not await sink.write(records(made, [trade("A", 1), trade("A", 2)]))
+
+
+async def test_a_stream_that_confirms_nothing_is_refused(start_nats: StartNats) -> None:
+    server = start_nats()
+    await add_stream(server.url, no_ack=True, allow_batched=False)
+    made = backend(reach(server.port), *SUBJECT)
+    with pytest.raises(Permanent, match="no_ack"):
+        async with made.open(Route(made.rules())):
+            pass

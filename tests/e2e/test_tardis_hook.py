@@ -10,127 +10,44 @@ import re
 import signal
 import socket
 import subprocess
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bronze_client.schema import ErrorCode, NormalizedEvent, Origin
-from hook_bus import STREAM, HookBus, hook_bus
-from servers import HOST, Certificates, NatsServer, Unavailable, free_port
+from fuzz_hook import query
+from fuzz_hook import request as request_bytes
+from hook_bus import STREAM, HookBus
+from hook_requests import (
+    VARIANTS,
+    Start,
+    by_stream,
+    live,
+    new_node,
+    numbers,
+    positions,
+    replay_of,
+    trade_ids,
+)
+from servers import HOST, Certificates, NatsServer, free_port
 from sidecar_process import sidecar
 from tardis_servers import (
     PACKAGE,
     MachineServer,
     Variant,
     WebSocket,
+    ask_ws,
     hook_environment,
     install_stand_in,
-    new_node_program,
+    installed_nodes,
     node_program,
     path_of,
+    send_raw,
     wait_until,
 )
 
 pytestmark = pytest.mark.servers
-
-VARIANTS = ("modules", "commonjs")
-Start = Callable[..., MachineServer]
-
-
-@pytest.fixture(scope="module")
-def shared_bus() -> Iterator[HookBus]:
-    with hook_bus() as bus:
-        yield bus
-
-
-@pytest.fixture
-def bus(shared_bus: HookBus) -> HookBus:
-    """Return a bus that tests share: ask for symbols that no other test asks for."""
-    shared_bus.begin()
-    return shared_bus
-
-
-@pytest.fixture
-def own_bus() -> Iterator[HookBus]:
-    """Return a bus whose sidecar may be killed and frozen."""
-    with hook_bus() as bus:
-        yield bus
-
-
-@pytest.fixture(params=VARIANTS)
-def variant(request: pytest.FixtureRequest) -> Variant:
-    kind: Variant = request.param
-    return kind
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a server, with the client in it if there is an address."""
-    started: list[MachineServer] = []
-
-    def start_server(
-        variant: Variant = "modules",
-        address: str | None = None,
-        *,
-        arguments: tuple[str, ...] = (),
-        version: str | None = None,
-        **settings: str,
-    ) -> MachineServer:
-        directory = tmp_path / f"server-{len(started)}"
-        program = install_stand_in(directory, variant, version)
-        environment = {} if address is None else hook_environment(address, **settings)
-        server = MachineServer(directory, [new_node(variant), str(program)], arguments, environment)
-        started.append(server)
-        return server.start()  # type: ignore[return-value]
-
-    yield start_server
-    for server in started:
-        server.stop()
-
-
-def new_node(variant: Variant) -> str:
-    """Return the Node.js that the real server of that kind runs on, or the nearest that there is."""
-    try:
-        return new_node_program(variant)
-    except Unavailable as reason:
-        if os.environ.get("REQUIRE_REAL_SERVERS") == "1":
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
-
-
-def replay_of(count: int, **more: Any) -> dict[str, Any]:
-    """Return a request that no other test makes."""
-    symbol = f"S{uuid.uuid4().hex}"
-    return {"exchange": "bitmex", "symbols": [symbol], "dataTypes": ["trade"], "count": count, **more}
-
-
-def live(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"exchange": "bitmex", "symbols": ["XBTUSD"], "dataTypes": ["trade"], "steps": list(steps), **more}
-
-
-def positions(events: list[NormalizedEvent]) -> list[int]:
-    """Return the events' positions; they are of one stream."""
-    ids = [event.meta["event_id"].split(":") for event in events]
-    assert len({stream for stream, _ in ids}) == 1
-    return [int(position) for _, position in ids]
-
-
-def by_stream(events: list[NormalizedEvent]) -> list[list[NormalizedEvent]]:
-    streams: dict[str, list[NormalizedEvent]] = {}
-    for event in events:
-        streams.setdefault(event.meta["event_id"].partition(":")[0], []).append(event)
-    return list(streams.values())
-
-
-def trade_ids(events: list[NormalizedEvent]) -> list[str]:
-    return [event.trade.trade_id for event in events if event.HasField("trade")]
-
-
-def numbers(count: int) -> list[str]:
-    return [str(number) for number in range(count)]
-
 
 # -- the three flows
 
@@ -197,7 +114,7 @@ def test_a_live_stream_is_published(start: Start, bus: HookBus, variant: Variant
 def test_other_routes_are_not_published(start: Start, bus: HookBus) -> None:
     server = start("modules", bus.address)
     connection = http.client.HTTPConnection(HOST, server.port, timeout=10)
-    for path in ("/replay", "/replay-normalized?options=nonsense", "/nothing"):
+    for path in ("/replay", "/nothing"):
         connection.request("GET", path)
         connection.getresponse().read()
     connection.close()
@@ -243,6 +160,26 @@ def test_other_replays_have_other_ids(start: Start, bus: HookBus) -> None:
         server.replay(each)
     events = bus.wait_for(3)
     assert len({event.meta["event_id"] for event in events}) == 3
+
+
+@pytest.mark.parametrize("node", installed_nodes(), ids=lambda program: Path(program).parts[-3])
+def test_every_version_of_node(tmp_path: Path, bus: HookBus, variant: Variant, node: str) -> None:
+    program = install_stand_in(tmp_path, variant)
+    environment = hook_environment(bus.address, buffer_events="500")
+    server = MachineServer(tmp_path, [node, str(program)], (), environment)
+    server.start()
+    try:
+        assert len(server.replay(replay_of(3000)).lines) == 3000
+        assert len(server.ws_replay(replay_of(3000)).messages) == 3000
+        assert len(server.ws_stream(live({"trades": 3})).messages) == 3
+        server.replay(replay_of(5, failAfter=0, failText="\ud800"))
+        assert server.terminate() == -signal.SIGTERM
+    finally:
+        server.stop()
+    events = bus.wait_for(6004)
+    assert sorted(len(stream) for stream in by_stream(events)) == [1, 3, 3000, 3000]
+    assert [event.error.details for event in events if event.HasField("error")] == ["\ufffd"]
+    assert not [line for line in server.said() if "not published" in line or "client failed" in line]
 
 
 # -- errors and disconnects
@@ -360,12 +297,45 @@ def test_the_servers_own_key_is_not_published(start: Start, bus: HookBus, argume
     assert event.error.details == "the key *** is not known"
 
 
-def test_a_replay_that_fails_at_once(start: Start, bus: HookBus) -> None:
-    server = start("modules", bus.address)
-    assert server.replay(replay_of(5, failAfter=0, failStatus=401, failText="who are you?")).status == 401
-    (event,) = bus.wait_for(1)
-    assert event.error.details == "who are you?"
-    assert event.error.code == ErrorCode.ERROR_CODE_SOURCE_AUTH
+def test_a_replay_that_fails_at_once(start: Start, bus: HookBus, variant: Variant) -> None:
+    """Over either transport it has the same code, and its text once."""
+    server = start(variant, bus.address)
+    request = replay_of(5, failAfter=0, failStatus=401, failText="who are you?")
+    assert server.replay(request).status == 401
+    assert server.ws_replay(request).code == 1011
+    by_transport = {event.meta["transport"]: event.error for event in bus.wait_for(2)}
+    text = "HttpError: status code: 401, response text: who are you?"
+    assert by_transport["http"].details == text
+    assert by_transport["ws"].details == f"Error: {text}"
+    assert {error.code for error in by_transport.values()} == {ErrorCode.ERROR_CODE_SOURCE_AUTH}
+
+
+def test_a_replay_that_is_refused_half_way(start: Start, bus: HookBus, variant: Variant) -> None:
+    server = start(variant, bus.address)
+    request = replay_of(100, failAfter=64, failStatus=429, failText="too much")
+    assert server.replay(request).status == 200
+    errors = [event.error for event in bus.wait_for(65) if event.HasField("error")]
+    assert [error.code for error in errors] == [ErrorCode.ERROR_CODE_SOURCE_RATE_LIMIT]
+
+
+@pytest.mark.parametrize("options", ["nonsense", "[null]", '{"exchange": 7}', ""])
+def test_options_that_cannot_be_read(start: Start, bus: HookBus, variant: Variant, options: str) -> None:
+    server = start(variant, bus.address)
+    for port, route in enumerate(("/replay-normalized", "/ws-replay-normalized", "/ws-stream-normalized")):
+        transport, sent = request_bytes(route, query(options))
+        send_raw(server.port + (transport == "ws"), sent)
+        events = bus.wait_for(port + 1)
+        assert events[-1].meta["route"] == route
+    assert {event.exchange for event in events} == {"unknown"}
+    assert {event.error.code for event in events} == {ErrorCode.ERROR_CODE_UNSPECIFIED}
+    assert all(event.error.details for event in events)
+
+
+def test_a_route_in_capitals(start: Start, bus: HookBus, variant: Variant) -> None:
+    """The servers accept it where it is a WebSocket's."""
+    server = start(variant, bus.address)
+    assert len(ask_ws(server.port + 1, "/WS-Replay-Normalized", replay_of(10)).messages) == 10
+    assert {event.meta["route"] for event in bus.wait_for(10)} == {"/ws-replay-normalized"}
 
 
 def test_a_live_stream_that_ends_with_a_failure(start: Start, bus: HookBus, variant: Variant) -> None:
@@ -431,7 +401,7 @@ def test_a_sidecar_that_comes_back(start: Start, own_bus: HookBus, way: str) -> 
 def test_what_does_not_fit_is_dropped_and_counted(
     start: Start, own_bus: HookBus, bound: dict[str, str]
 ) -> None:
-    server = start("modules", own_bus.address, **bound)
+    server = start("modules", own_bus.address, when_full="drop", **bound)
     own_bus.sidecar.freeze()
     request = replay_of(20_000)
     assert len(server.replay(request).lines) == 20_000
@@ -465,7 +435,7 @@ def test_ended_requests_share_a_connection_and_are_limited(
     start: Start, own_bus: HookBus, variant: Variant, way: str
 ) -> None:
     """However long the sidecar is away, and however many requests come meanwhile."""
-    server = start(variant, own_bus.address, buffer_streams="600")
+    server = start(variant, own_bus.address, buffer_streams="600", when_full="drop")
     server.replay(replay_of(1))
     own_bus.wait_for(1)
     wait_until(lambda: own_bus.sidecar.metric("bronze_streams") == 0)
@@ -735,7 +705,9 @@ def test_a_publishing_thread_that_cannot_start(start: Start, tmp_path: Path, var
           constructor() { throw new Error('no more threads'); }
         };
     """)
-    server = start_with(preload, variant, hook_environment("127.0.0.1:1", flush_ms="3600000"))
+    server = start_with(
+        preload, variant, hook_environment("127.0.0.1:1", flush_ms="3600000", when_full="drop")
+    )
     try:
         # The first block is handed over while the server sends, and then by a timer.
         for request in (replay_of(1000), replay_of(10, pauseMs=10)):
@@ -797,6 +769,31 @@ def test_a_signal_publishes_what_was_sent(
         received = client.read_all().messages
     events = bus.sidecar.metric("bronze_events_received_total")
     assert events >= len(received)
+    assert "unacknowledged" not in server.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_first_process_of_a_container_ends_by_itself(
+    bus: HookBus, tmp_path: Path, number: signal.Signals
+) -> None:
+    """No signal ends it unless it does so itself."""
+    program = install_stand_in(tmp_path, "modules")
+    # The command in front stays outside, and passes on how the first process inside ended.
+    isolated = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    tried = subprocess.run([*isolated, "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"there are no process namespaces here: {tried.stderr.decode()}")
+    command = [*isolated, new_node("modules"), str(program)]
+    server = MachineServer(tmp_path, command, (), hook_environment(bus.address))
+    server.start()
+    try:
+        (inside,) = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        server.replay(replay_of(1000))
+        os.kill(int(inside), number)
+        assert server.wait() == 128 + number
+    finally:
+        server.stop()
+    bus.wait_for(1000)
     assert "unacknowledged" not in server.log.read_text()
 
 
@@ -921,6 +918,8 @@ def test_live_errors_need_a_new_node(tmp_path: Path, bus: HookBus) -> None:
         ),
         ({"buffer_bytes": "0"}, "BUFFER_BYTES must be a whole number from 1 to 1000000000, not '0'."),
         ({"buffer_streams": "0"}, "BUFFER_STREAMS must be a whole number from 1 to 1000000000, not '0'."),
+        ({"when_full": "block"}, "WHEN_FULL must be wait or drop, not 'block'."),
+        ({"max_wait_ms": "0"}, "MAX_WAIT_MS must be a whole number from 1 to 1000000000, not '0'."),
         ({"flush_ms": "-1"}, "FLUSH_MS must be a whole number from 0 to 3600000, not '-1'."),
         ({"meta": "x"}, "META must be key:value pairs separated by commas, not 'x'."),
         ({"meta": "route:7"}, "META must not contain the key 'route', which is reserved."),
@@ -997,6 +996,22 @@ def test_the_options_that_the_launcher_prints(bus: HookBus, tmp_path: Path) -> N
     command = [node_program(), str(launcher), "--print-node-options"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     environment = {"NODE_OPTIONS": printed.strip(), "BRONZE_SIDECAR_ADDRESS": bus.address}
+    server = MachineServer(tmp_path / "elsewhere", [new_node("modules"), str(program)], (), environment)
+    server.start()
+    try:
+        server.replay(replay_of(10))
+        bus.wait_for(10)
+    finally:
+        server.stop()
+
+
+def test_the_file_that_the_launcher_prints(bus: HookBus, tmp_path: Path) -> None:
+    program = install_stand_in(tmp_path / "global", "modules")
+    launcher = tmp_path / "global/node_modules/bronze-sidecar-client/bin/bronze-tardis-machine.js"
+    command = [node_program(), str(launcher), "--print-require"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(printed).is_absolute()
+    environment = {"NODE_OPTIONS": f"--require {printed}", "BRONZE_SIDECAR_ADDRESS": bus.address}
     server = MachineServer(tmp_path / "elsewhere", [new_node("modules"), str(program)], (), environment)
     server.start()
     try:

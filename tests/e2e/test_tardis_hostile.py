@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fuzz_hook import HONEST, Attack, attack, known_attacks, pair
-from hook_bus import HookBus, hook_bus
-from servers import HOST, Unavailable, free_port
+from hook_bus import HookBus
+from servers import HOST, free_port
 from tardis_servers import (
     PACKAGE,
     MachineServer,
@@ -25,24 +24,6 @@ from tardis_servers import (
 )
 
 pytestmark = pytest.mark.servers
-
-
-@pytest.fixture(params=["modules", "commonjs"])
-def variant(request: pytest.FixtureRequest) -> Variant:
-    kind: Variant = request.param
-    try:
-        new_node_program(kind)
-    except Unavailable as reason:
-        if os.environ.get("REQUIRE_REAL_SERVERS") == "1":
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
-    return kind
-
-
-@pytest.fixture
-def bus() -> Iterator[HookBus]:
-    with hook_bus() as bus:
-        yield bus
 
 
 def selection() -> list[Attack]:
@@ -106,7 +87,7 @@ def answers(server: MachineServer) -> list[Any]:
 
 
 PARTS = [
-    *("requests", "response-stream", "hand-over", "publishing-thread"),
+    *("requests", "response-stream", "hand-over", "feed", "waiting", "publishing-thread"),
     *("warnings", "error-codes", "exchanges"),
 ]
 
@@ -232,22 +213,24 @@ def test_a_client_that_cannot_be_loaded_leaves_the_server_alone(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("way", ["replay", "ws_replay", "ws_stream"])
-def test_invented_exchanges_make_one_error(tmp_path: Path, bus: HookBus, variant: Variant, way: str) -> None:
+def test_invented_exchanges_make_one_error(
+    tmp_path: Path, own_bus: HookBus, variant: Variant, way: str
+) -> None:
     invented = [
         {**HONEST, "exchange": f"invented-{number}", "failAfter": 0, "steps": [{"fail": "no such exchange"}]}
         for number in range(40)
     ]
-    with hooked(tmp_path, variant, bus.address) as server:
+    with hooked(tmp_path, variant, own_bus.address) as server:
         ask: Callable[..., object] = getattr(server, way)
         ask(invented)
         ask([HONEST, *invented])
-        events = bus.wait_for(2)
+        events = own_bus.wait_for(2)
     assert {event.exchange for event in events} == {"unknown"}
     assert all(event.HasField("error") for event in events)
 
 
 def test_errors_and_disconnects_of_an_invented_exchange_are_one_error(
-    tmp_path: Path, bus: HookBus, variant: Variant
+    tmp_path: Path, own_bus: HookBus, variant: Variant
 ) -> None:
     """As tardis-dev has them: it tries again and again, and the server gives up in the end."""
     steps = [*([{"error": "no mapper"}, {"disconnect": True}] * 50), {"fail": "too many errors"}]
@@ -258,17 +241,17 @@ def test_errors_and_disconnects_of_an_invented_exchange_are_one_error(
         "withDisconnectMessages": True,
         "withErrorMessages": True,
     }
-    with hooked(tmp_path, variant, bus.address) as server:
+    with hooked(tmp_path, variant, own_bus.address) as server:
         assert len(server.ws_stream(request).messages) == 100
-        (event,) = bus.wait_for(1)
+        (event,) = own_bus.wait_for(1)
     assert (event.exchange, event.error.details) == ("unknown", "Error: too many errors")
 
 
-def test_long_reasons_are_cut(tmp_path: Path, bus: HookBus) -> None:
+def test_long_reasons_are_cut(tmp_path: Path, own_bus: HookBus) -> None:
     request = {**HONEST, "failAfter": 0, "failText": "x" * 9000}
-    with hooked(tmp_path, "modules", bus.address) as server:
+    with hooked(tmp_path, "modules", own_bus.address) as server:
         server.replay(request)
-        (event,) = bus.wait_for(1)
+        (event,) = own_bus.wait_for(1)
     assert event.error.details == "x" * 4096
 
 

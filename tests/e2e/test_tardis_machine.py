@@ -1,75 +1,92 @@
-"""The client in a real tardis-machine: what it answers is on the bus, exactly. Run only where there is one.
+"""The client in real tardis-machines: what they answer is on the bus, exactly. Run only where there are some.
 
-`TARDIS_MACHINE` names the folder of a built server, `TARDIS_NODE` the Node.js that it needs, if that is not
-the first on the PATH, `TARDIS_CACHE` its cache. The server gets this environment: the data that it replays
-comes from wherever that lets it, such as a proxy in `HTTP_PROXY`. `TARDIS_FROM` and `TARDIS_TO` say which.
+real_machines.py says where they are looked for, tardis_data.py is what they replay.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
-import os
+import signal
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 from bronze_client.schema import ErrorCode, NormalizedEvent
 from bronze_sidecar.mapping.mapper import Mapper, StreamContext
-from fuzz_hook import ODD_QUERIES, ODD_TEXTS, ODD_VALUES, everywhere, query, shorten
+from fuzz_hook import ODD_QUERIES, ODD_TEXTS, ODD_VALUES, ROUTES, abrupt_ends, everywhere, query, shorten
 from google.protobuf import json_format
+from hand_written_minute import ENVELOPES, MESSAGES
+from hand_written_minute import TYPES as TYPES_BY_HAND
 from hook_bus import HookBus, hook_bus
 from kafka_servers import KafkaEndpoint, read_topic
-from servers import HOST, free_port
+from real_machines import VERSIONS, InstalledMachine, installed_machine
+from servers import HOST, Unavailable, free_port
 from sidecar_process import sidecar
+from tardis_data import SYMBOLS, TardisData, tardis_data
 from tardis_servers import (
+    Answer,
     MachineServer,
     WebSocket,
     hook_environment,
-    machine_from_environment,
     send_raw,
     wait_until,
 )
 
-pytestmark = [
-    pytest.mark.servers,
-    pytest.mark.skipif("TARDIS_MACHINE" not in os.environ, reason="TARDIS_MACHINE names no tardis-machine"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 
 TYPES = (
     *("trade", "book_change", "book_ticker", "derivative_ticker", "liquidation", "quote"),
     *("book_snapshot_5_1s", "book_snapshot_3_grouped10_0ms", "trade_bar_10s", "trade_bar_5ticks"),
 )
-EXCHANGES = {"bitmex": "XBTUSD", "binance-futures": "BTCUSDT"}
 
 
 def request_of(exchange: str, *types: str) -> dict[str, object]:
     return {
         "exchange": exchange,
-        "symbols": [EXCHANGES[exchange]],
-        "from": os.environ.get("TARDIS_FROM", "2020-02-01T00:00:00Z"),
-        "to": os.environ.get("TARDIS_TO", "2020-02-01T00:02:00Z"),
+        "symbols": [SYMBOLS[exchange]],
+        "from": "2020-02-01T00:00:00Z",
+        "to": "2020-02-01T00:02:00Z",
         "dataTypes": list(types or TYPES),
         "withDisconnectMessages": True,
     }
 
 
 @pytest.fixture(scope="module")
-def bus() -> Iterator[HookBus]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TardisData]:
+    with tardis_data(tmp_path_factory.mktemp("data"), MESSAGES) as data:
+        yield data
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def installed(
+    request: pytest.FixtureRequest, data: TardisData, tmp_path_factory: pytest.TempPathFactory
+) -> InstalledMachine:
+    try:
+        return installed_machine(request.param, data, tmp_path_factory.mktemp("cache"))
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def bus(installed: InstalledMachine) -> Iterator[HookBus]:
+    """Return a bus for each version: the same replay has the same ids, which a bus takes once."""
     with hook_bus() as bus:
         yield bus
 
 
 @pytest.fixture(scope="module")
-def machine(bus: HookBus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachineServer]:
-    server = machine_from_environment(tmp_path_factory.mktemp("machine") / "1", hook_environment(bus.address))
-    assert server is not None
+def machine(
+    installed: InstalledMachine, bus: HookBus, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MachineServer]:
+    server = installed.server(tmp_path_factory.mktemp("machine"), hook_environment(bus.address))
     yield server.start()
     server.stop()
 
@@ -100,7 +117,7 @@ def without_receipt(events: list[NormalizedEvent]) -> list[NormalizedEvent]:
     return events
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("exchange", SYMBOLS)
 @pytest.mark.parametrize("transport", ["http", "ws"])
 def test_a_replay_is_on_the_bus_exactly(
     machine: MachineServer, bus: HookBus, exchange: str, transport: str
@@ -128,20 +145,52 @@ def test_the_same_replay_again_adds_nothing(machine: MachineServer, bus: HookBus
     bus.wait_for(count)
 
 
+@pytest.mark.parametrize("when_full", ["wait", "drop"])
+@pytest.mark.parametrize("transport", ["http", "ws"])
+def test_a_replay_that_is_faster_than_the_bus(
+    installed: InstalledMachine, tmp_path: Path, transport: str, when_full: str
+) -> None:
+    """It waits and loses nothing, or loses what is counted."""
+    request = request_of("bitmex")
+    with hook_bus() as own_bus:
+        environment = hook_environment(own_bus.address, buffer_events="500", when_full=when_full)
+        server = installed.server(tmp_path, environment).start()
+        try:
+            own_bus.sidecar.freeze()
+            with ThreadPoolExecutor(1) as clients:
+                ask: Callable[..., Any] = server.replay if transport == "http" else server.ws_replay
+                asking = clients.submit(ask, request)
+                wait_until(lambda: [line for line in server.said() if "the buffer is full" in line])
+                own_bus.sidecar.thaw()
+                answer = asking.result(60)
+            assert server.terminate() == -signal.SIGTERM
+        finally:
+            server.stop()
+        lines = answer.lines if isinstance(answer, Answer) else answer.messages
+        counted = [line for line in server.said() if "since the start" in line]
+        dropped = int(counted[-1].rpartition("; ")[2].split()[0]) if counted else 0
+        assert bool(dropped) == (when_full == "drop")
+        positions = {event.meta["event_id"].partition(":")[2].partition(".")[0] for event in own_bus.read()}
+        assert len(positions) == len(lines) - dropped
+
+
 def test_two_exchanges_at_once(machine: MachineServer, bus: HookBus) -> None:
     bus.begin()
-    lines = machine.replay([request_of(exchange, "trade", "trade_bar_1s") for exchange in EXCHANGES]).lines
+    lines = machine.replay([request_of(exchange, "trade", "trade_bar_1s") for exchange in SYMBOLS]).lines
     events = without_receipt(bus.wait_for(len(lines)))
     expected = mapped(lines, events[0])
     # Each exchange has a subject of its own, and order holds within it.
-    for exchange in EXCHANGES:
+    for exchange in SYMBOLS:
         one = [event for event in events if event.exchange == exchange]
         assert one
         assert one == [event for event in expected if event.exchange == exchange]
 
 
 def test_hostile_requests_change_nothing(
-    machine: MachineServer, bus: HookBus, tmp_path_factory: pytest.TempPathFactory
+    installed: InstalledMachine,
+    machine: MachineServer,
+    bus: HookBus,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     attacks = [attack for text in ODD_TEXTS for attack in everywhere(shorten(text), query(text))]
     attacks += [attack for odd in ODD_QUERIES for attack in everywhere(odd, odd)]
@@ -150,15 +199,17 @@ def test_hostile_requests_change_nothing(
         options = {**request_of("bitmex", "trade"), "exchange": value, "withDisconnectMessages": False}
         attacks += everywhere(f"exchange {shorten(json.dumps(value))}", query(json.dumps([options])))
     honest = request_of("bitmex", "trade")
-    plain = machine_from_environment(tmp_path_factory.mktemp("plain") / "1", {})
-    assert plain is not None
-    plain.start()
+    for route in ROUTES[:2]:  # a live stream's answer has no end
+        attacks += abrupt_ends(route, query(json.dumps(honest)))
+    plain = installed.server(tmp_path_factory.mktemp("plain"), {}).start()
     try:
         expected = plain.replay(honest)
         for each in attacks:
             offset = 0 if each.transport == "http" else 1
-            without = send_raw(plain.port + offset, each.sent)
-            assert send_raw(machine.port + offset, each.sent) == without, each.name
+            without = send_raw(plain.port + offset, each.sent, each.leave_after)
+            answer = send_raw(machine.port + offset, each.sent, each.leave_after)
+            # Of those that hang up, each gets what came until then.
+            assert each.leave_after is not None or answer == without, each.name
         assert machine.replay(honest) == expected
     finally:
         plain.stop()
@@ -174,237 +225,35 @@ def test_hostile_requests_change_nothing(
 # -- envelopes written by hand
 
 
-def seconds(text: str) -> str:
-    return f"2020-02-01T00:00:{text}Z"
-
-
-def expected_book_change(side: str, price: str, quantity: str) -> dict[str, object]:
-    return {
-        "side": side,
-        "action": "ACTION_UPSERT",
-        "priceStr": price,
-        "qtyStr": quantity,
-        "eventTs": seconds("00.202250"),
-    }
-
-
-def expected_levels(*levels: tuple[str, str]) -> list[dict[str, str]]:
-    return [{"priceStr": price, "qtyStr": quantity} for price, quantity in levels]
-
-
-# Of one minute of a generated market: the types asked for, the digest of the answer, and for the position of
-# a message what it becomes: when the server got it, the meta that is its own, and the payload.
-BY_HAND: dict[str, tuple[list[str], str, dict[int, list[tuple[str, dict[str, str], dict[str, object]]]]]] = {
-    "bitmex": (
-        [
-            *("trade", "book_change", "liquidation", "book_ticker", "book_snapshot_2_grouped10_1s"),
-            *("quote_1s", "book_snapshot_3_1s", "trade_bar_10s"),
-        ],
-        "30eb21614a54ae46",
-        {
-            1: [
-                (
-                    seconds("00.001500"),
-                    {"data_type": "book_snapshot", "data_name": "book_snapshot_2_grouped10_1s"},
-                    {
-                        "groupedBookSnapshot": {
-                            "depth": 2,
-                            "bids": expected_levels(("9350", "5854135"), ("9340", "20945780")),
-                            "asks": expected_levels(("9360", "16450556"), ("9370", "22762700")),
-                            "eventTs": seconds("00.001500"),
-                            "grouping": 10,
-                            "intervalMs": 1000,
-                            "removeCrossedLevels": True,
-                        }
-                    },
-                )
-            ],
-            10: [
-                (
-                    seconds("00.162521"),
-                    {"data_type": "trade"},
-                    {
-                        "trade": {
-                            "tradeId": "e84a82ea-a135-42c8-8f4c-461316161af0",
-                            "priceStr": "9351.5",
-                            "qtyStr": "1",
-                            "side": "SIDE_SELL",
-                            "eventTs": seconds("00.148"),
-                        }
-                    },
-                )
-            ],
-            13: [
-                (
-                    seconds("00.202250"),
-                    {"data_type": "book_change", "is_snapshot": "false"},
-                    {"bookChange": expected_book_change(*level)},
-                )
-                for level in (
-                    ("SIDE_BUY", "9326.5", "1183637"),
-                    ("SIDE_SELL", "9358", "147272"),
-                    ("SIDE_SELL", "9363", "2611596"),
-                    ("SIDE_SELL", "9352", "2862458"),
-                )
-            ],
-            44: [
-                (
-                    seconds("01.249724"),
-                    {"data_type": "book_ticker"},
-                    {
-                        "bookTicker": {
-                            "bestBidPriceStr": "9351.5",
-                            "bestBidQtyStr": "377598",
-                            "bestAskPriceStr": "9352",
-                            "bestAskQtyStr": "149260",
-                            "eventTs": seconds("01.244"),
-                        }
-                    },
-                )
-            ],
-            221: [
-                (
-                    seconds("06.106870"),
-                    {"data_type": "book_snapshot", "data_name": "book_snapshot_3_1s"},
-                    {
-                        "bookSnapshot": {
-                            "depth": 3,
-                            "bids": expected_levels(
-                                ("9351.5", "449961"), ("9351", "1135791"), ("9350.5", "488960")
-                            ),
-                            "asks": expected_levels(
-                                ("9352", "2296497"), ("9352.5", "2813618"), ("9353", "935239")
-                            ),
-                            "eventTs": seconds("06"),
-                            "intervalMs": 1000,
-                            "removeCrossedLevels": True,
-                        }
-                    },
-                )
-            ],
-            319: [
-                (
-                    seconds("09.171335"),
-                    {"data_type": "book_snapshot", "data_name": "quote_1s"},
-                    {
-                        "bookSnapshot": {
-                            "depth": 1,
-                            "bids": expected_levels(("9351.5", "904726")),
-                            "asks": expected_levels(("9352", "802166")),
-                            "eventTs": seconds("09"),
-                            "intervalMs": 1000,
-                            "removeCrossedLevels": True,
-                        }
-                    },
-                )
-            ],
-            357: [
-                (
-                    seconds("10.291454"),
-                    {"data_type": "trade_bar", "data_name": "trade_bar_10s"},
-                    {
-                        "tradeBar": {
-                            "kind": "BAR_KIND_TIME",
-                            "interval": "10000",
-                            "intervalMs": 10000,
-                            "openStr": "9351.5",
-                            "highStr": "9352",
-                            "lowStr": "9351.5",
-                            "closeStr": "9352",
-                            "volumeStr": "1551486",
-                            "tradeCount": "50",
-                            "eventTs": seconds("00.148"),
-                            "endTs": seconds("09.431"),
-                        }
-                    },
-                )
-            ],
-            1255: [
-                (
-                    seconds("37.178970"),
-                    {"data_type": "liquidation"},
-                    {
-                        "liquidation": {
-                            "side": "SIDE_SELL",
-                            "priceStr": "9352",
-                            "qtyStr": "28498",
-                            "orderId": "5c41a3c2-eaf9-4466-bd6c-83bce366157a",
-                            "eventTs": seconds("37.178970"),
-                        }
-                    },
-                )
-            ],
-        },
-    ),
-    "binance-futures": (
-        ["derivative_ticker", "liquidation"],
-        "f73395ca89bb6c2f",
-        {
-            0: [
-                (
-                    seconds("00.003"),
-                    {"data_type": "derivative_ticker"},
-                    {
-                        "derivativeTicker": {
-                            "markPriceStr": "9352.60302708",
-                            "indexPriceStr": "9352.49469997",
-                            "fundingRateStr": "0.00009537",
-                            "eventTs": seconds("00"),
-                        }
-                    },
-                )
-            ],
-            11: [
-                (
-                    seconds("08.737029"),
-                    {"data_type": "liquidation"},
-                    {
-                        "liquidation": {
-                            "side": "SIDE_SELL",
-                            "priceStr": "9352.2",
-                            "qtyStr": "0.014",
-                            "eventTs": seconds("08.732"),
-                        }
-                    },
-                )
-            ],
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize("exchange", BY_HAND)
-def test_envelopes_are_as_written_by_hand(machine: MachineServer, bus: HookBus, exchange: str) -> None:
-    types, digest, expected = BY_HAND[exchange]
+@pytest.mark.parametrize("exchange", ENVELOPES)
+def test_envelopes_are_as_written_by_hand(
+    installed: InstalledMachine, machine: MachineServer, bus: HookBus, exchange: str
+) -> None:
     bus.begin()
-    answer = machine.replay(
-        request_of(exchange, *types) | {"from": "2020-02-01T00:00:00Z", "to": "2020-02-01T00:01:00Z"}
-    )
-    if hashlib.sha256(answer.body).hexdigest()[:16] != digest:
-        pytest.skip("the data is not what these envelopes were written for")
+    minute = {"from": "2020-03-01T00:00:00Z", "to": "2020-03-01T00:01:00Z"}
+    answer = machine.replay(request_of(exchange, *TYPES_BY_HAND[exchange]) | minute)
     mapper = Mapper(StreamContext(stream_id="any"))
     events = bus.wait_for(sum(len(mapper.events(line, 0, b"")) for line in answer.lines))
-    version = json.loads(Path(os.environ["TARDIS_MACHINE"], "package.json").read_text())["version"]
     by_position: dict[int, list[NormalizedEvent]] = {}
     for event in without_receipt(events):
         number = event.meta["event_id"].partition(":")[2].partition(".")[0]
         by_position.setdefault(int(number), []).append(event)
     stream, request = events[0].meta["event_id"].partition(":")[0], events[0].meta["request_id"]
     assert (len(stream), len(request)) == (32, 32)
-    for position, envelopes in expected.items():
+    for position, envelopes in ENVELOPES[exchange].items():
         is_book_change = "bookChange" in envelopes[0][2]
         assert [json_format.MessageToDict(event) for event in by_position[position]] == [
             {
-                "source": f"tardis-machine/{version}",
+                "source": f"tardis-machine/{installed.version}",
                 "exchange": exchange,
-                "symbol": EXCHANGES[exchange],
+                "symbol": SYMBOLS[exchange],
                 "localTs": local_timestamp,
                 "origin": "ORIGIN_REPLAY",
                 "meta": {
                     **own_meta,
                     "transport": "http",
                     "route": "/replay-normalized",
-                    "app_version": version,
+                    "app_version": installed.version,
                     "request_id": request,
                     "event_id": f"{stream}:{position}.{level}" if is_book_change else f"{stream}:{position}",
                 },
@@ -472,16 +321,13 @@ def running_exchange() -> Iterator[str]:
 
 @pytest.mark.parametrize("asks", [False, True])
 def test_errors_of_a_live_stream_are_published_once(
-    bus: HookBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
+    installed: InstalledMachine, bus: HookBus, tmp_path: Path, asks: bool
 ) -> None:
-    # It would be asked for the exchange too.
-    monkeypatch.delenv("HTTP_PROXY", raising=False)
     bus.begin()
     with running_exchange() as address:
         environment = hook_environment(bus.address) | {"WSS_URL_BITMEX": address}
-        server = machine_from_environment(tmp_path / "1", environment)
-        assert server is not None
-        server.start()
+        # The proxy would be asked for the exchange too.
+        server = replace(installed, data=None).server(tmp_path, environment).start()
         try:
             request = {
                 "exchange": "bitmex",
@@ -511,7 +357,7 @@ def test_errors_of_a_live_stream_are_published_once(
     ]
 
 
-def test_kafka(kafka_server: KafkaEndpoint, tmp_path: Path) -> None:
+def test_kafka(installed: InstalledMachine, kafka_server: KafkaEndpoint, tmp_path: Path) -> None:
     topic = f"tardis.{uuid.uuid4().hex}"
     options = (
         "--kafka-brokers",
@@ -522,9 +368,7 @@ def test_kafka(kafka_server: KafkaEndpoint, tmp_path: Path) -> None:
         "{{exchange}}",
     )
     with sidecar(*options) as process:
-        server = machine_from_environment(tmp_path / "1", hook_environment(process.address))
-        assert server is not None
-        server.start()
+        server = installed.server(tmp_path, hook_environment(process.address)).start()
         try:
             lines = server.replay(request_of("bitmex")).lines
             assert server.ws_replay(request_of("bitmex")).messages == lines

@@ -151,6 +151,7 @@ def test_the_native_sidecar_starts_before_the_server_and_shares_only_the_socket_
     assert server["env"] == [
         {"name": "BRONZE_SIDECAR_ADDRESS", "value": "unix:///run/bronze-sidecar/sidecar.sock"},
         {"name": "NODE_OPTIONS", "value": "--require bronze-sidecar-client/tardis-machine"},
+        {"name": "BRONZE_SIDECAR_FLUSH_MS", "value": "30000"},
         {"name": "TM_CACHE_DIR", "value": "/cache"},
     ]
     assert server["readinessProbe"] == {"httpGet": {"path": "/health-check", "port": "http"}}

@@ -209,9 +209,15 @@ function files({ tlsCaFile, tlsKeyFile, tlsCertFile }: Settings): [string, strin
   return [tlsCaFile, tlsKeyFile, tlsCertFile];
 }
 
-/** Throws if one of the TLS files cannot be read. */
+/** Throws if one of the TLS files cannot be read; the error names its option. */
 export function checkFiles(settings: Settings): void {
-  for (const file of isEncrypted(settings) ? files(settings) : []) if (file) readFileSync(file);
+  for (const name of ['tlsCaFile', 'tlsCertFile', 'tlsKeyFile'] as const) {
+    try {
+      if (settings[name]) readFileSync(settings[name]);
+    } catch (error) {
+      throw Object.assign(error as Error, { message: `${name}: ${(error as Error).message}.` });
+    }
+  }
 }
 
 /** Read again for every stream, so that certificates can be replaced while the producer runs. */

@@ -1,4 +1,6 @@
 /** Encodes what a producer publishes for the wire. */
+import { isPlainObject } from './identity.js';
+import { isWellFormed } from './unicode.js';
 
 /** One event, or a block of lines that is sent as it is. */
 export interface Item {
@@ -17,19 +19,23 @@ const JSON_STARTS: ReadonlySet<number | undefined> = new Set(Buffer.from('{ \t\r
 const NEWLINE = 10;
 const RETURN = 13;
 const BLANK = 32;
+const TAB = 9;
+const BRACE = 0x7b;
 
 /**
  * Encodes one event; JSON becomes a single line.
  *
- * Throws a TypeError for anything that is not an event, and a RangeError for an event that is empty or not valid
- * Unicode.
+ * Throws a TypeError for anything that is not an event, and a RangeError for an event that is empty, no JSON object or
+ * not valid Unicode.
  */
 export function encode(event: object | string | Uint8Array): Item {
   if (typeof event === 'string') return encodeText(event);
   if (event instanceof Uint8Array) return encodeBytes(event);
   if (typeof event === 'object' && event !== null && !('$typeName' in event)) {
     const text: unknown = JSON.stringify(event);
-    if (typeof text === 'string' && text.startsWith('{')) return line(text);
+    // A Map, a Promise or an Error has no fields that JSON knows.
+    const hasFields = text !== '{}' || isPlainObject(event);
+    if (hasFields && typeof text === 'string' && text.startsWith('{')) return line(text);
   }
   throw new TypeError(
     `An event must be an object, JSON text or an encoded envelope, not ${describe(event)}.`,
@@ -39,7 +45,7 @@ export function encode(event: object | string | Uint8Array): Item {
 /** Encodes a block of `count` lines. */
 export function encodeLines(block: string | Uint8Array, count: number): Item {
   if (!block.length) throw new RangeError('The block is empty.');
-  if (typeof block === 'string' && !block.isWellFormed()) {
+  if (typeof block === 'string' && !isWellFormed(block)) {
     throw new RangeError('The block contains an unpaired surrogate.');
   }
   return line(block, count);
@@ -64,11 +70,16 @@ function line(data: string | Uint8Array, count = 1): Item {
 }
 
 function encodeText(text: string): Item {
-  if (!text.isWellFormed()) throw new RangeError('The event contains an unpaired surrogate.');
+  if (!isWellFormed(text)) throw new RangeError('The event contains an unpaired surrogate.');
   // In JSON a newline can only occur between tokens, where a space does as well.
   const one = text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
-  if (!one.startsWith('{') && !one.trim()) throw new RangeError('The event is empty.');
+  if (!one.startsWith('{')) checkStart(one.trimStart());
   return line(one);
+}
+
+function checkStart(text: string): void {
+  if (!text) throw new RangeError('The event is empty.');
+  if (!text.startsWith('{')) throw new RangeError("The event is not a JSON object, which begins with '{'.");
 }
 
 function encodeBytes(bytes: Uint8Array): Item {
@@ -76,7 +87,10 @@ function encodeBytes(bytes: Uint8Array): Item {
   if (!JSON_STARTS.has(bytes[0])) return { data: bytes, isJson: false, count: 1, size: bytes.length };
   const isOneLine = !bytes.includes(NEWLINE) && !bytes.includes(RETURN);
   const one = isOneLine ? bytes : bytes.map((byte) => (byte === NEWLINE || byte === RETURN ? BLANK : byte));
-  if (one.every((byte) => byte === BLANK || byte === 9)) throw new RangeError('The event is empty.');
+  if (one[0] !== BRACE) {
+    const start = one.findIndex((byte) => byte !== BLANK && byte !== TAB);
+    checkStart(start < 0 ? '' : String.fromCharCode(one[start] ?? 0));
+  }
   return line(one);
 }
 

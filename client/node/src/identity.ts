@@ -1,5 +1,6 @@
 /** Stream ids: the same for the same replay, unique for everything else. */
 import { createHash, randomUUID } from 'node:crypto';
+import { isWellFormed } from './unicode.js';
 
 /** Returns a unique id. */
 export function uniqueId(): string {
@@ -38,11 +39,12 @@ function canonical(value: unknown): string {
 }
 
 function text(value: string): string {
-  if (!value.isWellFormed()) throw new RangeError('A request cannot contain an unpaired surrogate.');
+  if (!isWellFormed(value)) throw new RangeError('A request cannot contain an unpaired surrogate.');
   return JSON.stringify(value);
 }
 
-function isPlainObject(value: unknown): value is object {
+/** Whether a value is an object without a class of its own. */
+export function isPlainObject(value: unknown): value is object {
   if (typeof value !== 'object' || value === null) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;

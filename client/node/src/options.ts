@@ -90,6 +90,8 @@ const COUNTS = ['batchEvents', 'batchBytes', 'bufferEvents', 'bufferBytes'] as c
 const TIMES = ['batchDelayMs', 'maxWaitMs', 'closeTimeoutMs'] as const;
 
 const STREAM_ID = /^[A-Za-z0-9._-]{1,64}$/;
+// After two slashes a path is absolute; without any it may be relative.
+const UNIX = /^unix:(?:\/\/\/|(?!\/\/))./;
 const TCP = /^(\[[0-9A-Fa-f:.%]+\]|[^:/\s[\]]+):\d{1,5}$/;
 
 /** Fills in the defaults. Throws a RangeError that names every invalid option. */
@@ -127,7 +129,7 @@ function isLocal(settings: Settings): boolean {
 function wrongNames(settings: Settings): string[] {
   const { address, origin, onFull, streamId, meta } = settings;
   const problems: string[] = [];
-  if (typeof address !== 'string' || (address && !isLocal(settings) && !TCP.test(address))) {
+  if (typeof address !== 'string' || (address && !UNIX.test(address) && !TCP.test(address))) {
     problems.push(`address: '${address}' is neither host:port nor unix:///path.`);
   }
   if (!ORIGINS.includes(origin)) problems.push(`origin: '${origin}' is not one of ${ORIGINS.join(', ')}.`);

@@ -143,7 +143,7 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
  * It does not wait for the sidecar: events are kept, within the buffer's limits, until it is available. An open
  * stream keeps the process alive, and so does an unacknowledged event: close the publisher when you are done.
  *
- * Throws a RangeError for invalid options, and the error of a TLS file that cannot be read.
+ * Throws a RangeError for invalid options, and the error of a TLS file that cannot be read, with its option.
  */
 export function connect(address: string | null | undefined, options: Options = {}): Publisher {
   const settings = settle(address, options);

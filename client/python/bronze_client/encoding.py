@@ -35,8 +35,8 @@ def encode(event: Event) -> tuple[bytes, bool]:
     """Return the event as bytes, and whether they are JSON: then they are one line, never blank.
 
     Bytes that begin with `{`, a blank, a tab or a carriage return are JSON, all others an envelope.
-    Raise TypeError for what is no event, ValueError for one that cannot be written: empty, not a
-    number, or not Unicode.
+    Raise TypeError for what is no event, ValueError for one that cannot be written: empty, no JSON
+    object, not a number, or not Unicode.
     """
     if type(event) is bytes:
         if not event:
@@ -61,8 +61,12 @@ def _line(text: bytes) -> bytes:
     # In JSON a newline can only stand between tokens, where a blank is as good.
     if _NEWLINE in text or _RETURN in text:
         text = text.translate(_ONE_LINE)
-    if not text or (text[0] != _BRACE and text.isspace()):
-        raise ValueError("The event is empty.")
+    if not text or text[0] != _BRACE:
+        rest = text.lstrip()
+        if not rest:
+            raise ValueError("The event is empty.")
+        if rest[0] != _BRACE:
+            raise ValueError("The event is not a JSON object, which begins with '{'.")
     return text
 
 

@@ -20,6 +20,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# After two slashes a path is absolute; without any it may be relative.
+_UNIX = re.compile(r"unix:(?:///|(?!//)).")
 _TCP = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:/\s\[\]]+):\d{1,5}")
 
 
@@ -105,7 +107,7 @@ class Options:
 
     def _wrong_names(self) -> list[str]:
         problems = []
-        if self.address and not self.is_local and not _TCP.fullmatch(self.address):
+        if self.address and not _UNIX.match(self.address) and not _TCP.fullmatch(self.address):
             problems.append(f"address: {self.address!r} is neither host:port nor unix:///path.")
         if self.origin not in get_args(Origin):
             problems.append(f"origin: {self.origin!r} is not one of {', '.join(get_args(Origin))}.")

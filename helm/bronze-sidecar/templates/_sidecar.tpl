@@ -65,6 +65,9 @@ seccompProfile:
 {{- if .Values.server.hook }}
 - name: NODE_OPTIONS
   value: --require bronze-sidecar-client/tardis-machine
+# Whatever is in server.env comes later, and wins.
+- name: BRONZE_SIDECAR_FLUSH_MS
+  value: {{ mul 1000 .Values.server.graceSeconds | quote }}
 {{- end }}
 {{- end -}}
 

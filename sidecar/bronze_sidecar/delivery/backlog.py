@@ -80,6 +80,8 @@ class Backlog:
         self._searched = 0
         """How many of the first records are being searched for one that fails every write."""
         self._fruitful_writes = 0
+        self._was_alone = False
+        """Whether the last write carried a suspect only."""
 
     def put(self, ticket: OutcomeListener, records: list[Record], size: int, now: float) -> None:
         """Take records; the ticket hears of each of them once."""
@@ -110,8 +112,11 @@ class Backlog:
     def take(self, now: float, most: int, most_bytes: int) -> WriteBatch | None:
         """Return what the next write carries; None if nothing may be written now."""
         suspect = self._held.suspect(now) if self._held else None
-        if suspect:
+        # Others have their turn between two attempts of a suspect, however soon that is ready again.
+        if suspect and not self._was_alone:
+            self._was_alone = True
             return self._alone(suspect)
+        self._was_alone = False
         batch = WriteBatch()
         if self._searched and self._first:
             take(self._first, batch, min(most, max(1, self._searched // 2)), most_bytes)
@@ -119,6 +124,8 @@ class Backlog:
             if self._held:
                 self._held.take_ready(batch, now, most, most_bytes)
             self._take_queued(batch, most, most_bytes)
+        if not batch.records and suspect:
+            return self._alone(suspect)
         return batch if batch.records else None
 
     def _alone(self, suspect: HeldKey) -> WriteBatch:
@@ -179,7 +186,7 @@ class Backlog:
     def settle(self, batch: WriteBatch, failures: Sequence[Failed], now: float) -> Settled:
         """Take note of a write whose outcome is known for each record."""
         if batch.is_probe:
-            return self._settle_probe(batch, is_stored=not failures, now=now)
+            return self._settle_probe(batch, failures[0].error if failures else None, now)
         if failures:
             settled = self._settle_partly(batch, dict(failures), now)
         else:
@@ -214,6 +221,7 @@ class Backlog:
                 given_up += 1
                 self._refuse(item, str(error))
             elif isinstance(error, NotTried):
+                item.may_be_stored |= error.may_be_stored
                 left.append(item)
             elif self._has_failed(item, error):
                 given_up += 1
@@ -233,7 +241,7 @@ class Backlog:
     ) -> Settled:
         """Take note of a write that failed as a whole, or that was not made because nothing is connected."""
         if batch.is_probe:
-            return self._settle_probe(batch, is_stored=False, now=now)
+            return self._settle_probe(batch, error, now)
         items = batch.items()
         if batch.is_alone or (len(items) == 1 and was_written):
             return self._fail_alone(batch, items[0], error, now, was_written=was_written)
@@ -283,14 +291,18 @@ class Backlog:
         """Whether others were stored, by the same path, since a record first cost the connection."""
         return self.has_one_path and self._fruitful_writes > suspect.fruitful_before
 
-    def _settle_probe(self, batch: WriteBatch, *, is_stored: bool, now: float) -> Settled:
+    def _settle_probe(self, batch: WriteBatch, error: DeliveryError | None, now: float) -> Settled:
         """Take note of a probe: if it was stored, the record before it is at fault and must not follow."""
         (probe,) = batch.tried.values()
         key = self._held.get(probe.order)
-        if not is_stored:
+        if error is not None:
             key.probe_next = False
             key.ready_at = now + self._backoff.wait(key.waiting[0].attempts)
-            return Settled()
+            if not isinstance(error, Permanent):
+                return Settled()
+            del key.waiting[1]
+            self._give_up(probe, str(error))
+            return Settled(given_up=1)
         suspect = key.waiting.popleft()
         key.waiting.popleft()
         self._give_up(suspect, _poison(suspect))
@@ -314,7 +326,7 @@ class Backlog:
     def _has_failed(self, item: Item, error: DeliveryError, *, counts: bool = True) -> bool:
         """Take note of a failed attempt; if that was the last, give the record up and return True."""
         item.attempts += counts
-        item.may_be_stored |= isinstance(error, Disconnected)
+        item.may_be_stored |= error.may_be_stored
         if not self._retry_limit or item.attempts <= self._retry_limit:
             return False
         retries = f"{self._retry_limit} {'retry' if self._retry_limit == 1 else 'retries'}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -48,6 +47,10 @@ def invalid(details: str) -> CallRefused:
     return CallRefused(grpc.StatusCode.INVALID_ARGUMENT, details)
 
 
+def taken_over_error() -> CallRefused:
+    return CallRefused(grpc.StatusCode.ABORTED, "the producer has resumed the stream on another connection")
+
+
 class SidecarService:
     """Takes batches from producers and answers when they are done."""
 
@@ -84,6 +87,11 @@ class SidecarService:
     def sessions(self) -> int:
         """How many runs of producers are remembered."""
         return len(self._sessions)
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether a batch is on its way into the lanes."""
+        return self._admission.turns.locked()
 
     def drain(self) -> None:
         """Refuse new batches; streams end when what they sent is done."""
@@ -162,9 +170,8 @@ class SidecarService:
             self.open_streams -= 1
 
     async def _publish(self, context: Context) -> None:
-        session, intake, known = await self._open(context)
         taken_over = asyncio.Event()
-        session.take_over = taken_over.set
+        session, intake, known = await self._open(context, taken_over)
         self._metrics.streams.inc()
         reader = asyncio.create_task(self._read(session, intake, context))
         ending = asyncio.Event()
@@ -173,9 +180,7 @@ class SidecarService:
         try:
             await asyncio.wait({reader, writer, *ends}, return_when=asyncio.FIRST_COMPLETED)
             if taken_over.is_set():
-                raise CallRefused(
-                    grpc.StatusCode.ABORTED, "the producer has resumed the stream on another connection"
-                )
+                raise taken_over_error()
             if reader.done():
                 reader.result()
             if writer.done():
@@ -184,22 +189,23 @@ class SidecarService:
             # stream's end before it has read the last acknowledgements.
             ending.set()
             session.changed.set()
-            await writer
+            await asyncio.wait({writer, ends[1]}, return_when=asyncio.FIRST_COMPLETED)
+            if taken_over.is_set():
+                raise taken_over_error()
+            writer.result()
             # The session stays, for a call that was cut off can look like one whose producer has no more.
             if self._draining.is_set():
                 raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
         finally:
             self._metrics.streams.dec()
-            if session.take_over == taken_over.set:
-                session.take_over = None
-                session.idle_since = time.monotonic()
+            session.leave(taken_over.set)
             tasks: list[asyncio.Task[object]] = [reader, writer, *ends]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             intake.close()
 
-    async def _open(self, context: Context) -> tuple[ProducerSession, Intake, int]:
+    async def _open(self, context: Context, taken_over: asyncio.Event) -> tuple[ProducerSession, Intake, int]:
         """Read the opening request; answer with where to go on."""
         request = await read(context)
         if request is None:
@@ -225,7 +231,13 @@ class SidecarService:
             credits=self._credits,
             outcome=session.outcome_since(known),
         )
-        await context.write(PublishResponse(opened=opened).SerializeToString())
+        # Before it is written: whoever opens the stream again meanwhile must find this connection.
+        session.take_over = taken_over.set
+        try:
+            await context.write(PublishResponse(opened=opened).SerializeToString())
+        except BaseException:
+            session.leave(taken_over.set)
+            raise
         session.tell(opened.acknowledged_sequence)
         return session, intake, opened.acknowledged_sequence
 

@@ -91,6 +91,12 @@ class ProducerSession:
             self.bytes_on_the_way -= contents.size
             raise
 
+    def leave(self, take_over: Callable[[], None]) -> None:
+        """Take note that a connection has ended, unless another has taken its place."""
+        if self.take_over == take_over:
+            self.take_over = None
+            self.idle_since = time.monotonic()
+
     def finish(self, ticket: Ticket) -> None:
         """Take note that a batch is done."""
         self.events_on_the_way -= ticket.messages

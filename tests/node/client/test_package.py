@@ -80,7 +80,9 @@ def run(project: Path, program: str, suffix: str = "mjs") -> str:
 
 def test_it_contains_what_is_built_and_no_sources(project: Path) -> None:
     installed = project / "node_modules/bronze-sidecar-client"
-    assert {path.name for path in installed.iterdir()} == {"README.md", "bin", "dist", "package.json"}
+    names = {"LICENSE", "README.md", "bin", "dist", "package.json"}
+    assert {path.name for path in installed.iterdir()} == names
+    assert (installed / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     assert {path.name for path in (installed / "dist").iterdir()} == {"cjs", "esm"}
 
 
@@ -223,3 +225,25 @@ await publisher[Symbol.asyncDispose]();
 console.log(publisher.publish({ type: 'trade' }));
 """
     assert run(project, program) == "false\n"
+
+
+def test_a_wrong_input_is_named(project: Path) -> None:
+    program = """
+        import { connect } from 'bronze-sidecar-client';
+        const said = (action) => { try { action(); } catch (error) { console.log(error.message); } };
+        said(() => connect('127.0.0.1:1', { tlsCaFile: 'missing.pem' }));
+        const publisher = connect('127.0.0.1:1');
+        publisher.on('disconnect', () => undefined);
+        for (const event of [new Map([['a', 1]]), Promise.resolve({}), new Error('no'), 'not json']) {
+          said(() => publisher.publish(event));
+        }
+        await publisher.close(0).catch(() => undefined);
+    """
+    known = "An event must be an object, JSON text or an encoded envelope, not"
+    assert run(project, program).splitlines() == [
+        "tlsCaFile: ENOENT: no such file or directory, open 'missing.pem'.",
+        f"{known} Map.",
+        f"{known} Promise.",
+        f"{known} Error.",
+        "The event is not a JSON object, which begins with '{'.",
+    ]

@@ -49,6 +49,7 @@ def test_the_table_of_variables_is_complete() -> None:
         "BRONZE_SIDECAR_BUFFER_EVENTS": settings["bufferEvents"],
         "BRONZE_SIDECAR_BUFFER_BYTES": settings["bufferBytes"],
         "BRONZE_SIDECAR_BUFFER_STREAMS": settings["bufferStreams"],
+        "BRONZE_SIDECAR_WHEN_FULL": settings["whenFull"],
         "BRONZE_SIDECAR_FLUSH_MS": settings["flushMs"],
         "BRONZE_SIDECAR_TLS": "true" if settings["tls"] else "false",
     }

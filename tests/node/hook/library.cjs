@@ -65,6 +65,8 @@ function time(index) {
   return new Date(Date.UTC(2024, 0, 1) + index);
 }
 
-function failure({ failStatus, failText }) {
-  return Object.assign(new Error(failText ?? 'the data ended'), { status: failStatus });
+function failure({ failStatus, failText = 'the data ended' }) {
+  if (!failStatus) return new Error(failText);
+  const message = `HttpError: status code: ${failStatus}, response text: ${failText}`;
+  return Object.assign(new Error(message), { status: failStatus, responseText: failText });
 }

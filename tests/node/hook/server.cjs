@@ -25,8 +25,9 @@ exports.serve = async (port, library, serveWebSockets) => {
   await once(server, 'listening');
   await serveWebSockets(port + 1, (connection, path, query) => {
     const options = new URLSearchParams(query).get('options');
-    if (path === '/ws-replay-normalized') void replayOverWebSocket(library, connection, options);
-    else if (path === '/ws-stream-normalized') void stream(library, connection, options);
+    const route = path.toLowerCase();
+    if (route === '/ws-replay-normalized') void replayOverWebSocket(library, connection, options);
+    else if (route === '/ws-stream-normalized') void stream(library, connection, options);
     else connection.end(1008);
   });
   console.log('ready');

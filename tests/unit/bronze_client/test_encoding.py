@@ -49,7 +49,6 @@ def test_no_envelope_looks_like_json(client: ClientUnderTest, case: str, field: 
         ('{"symbol":"币安人生USDT"}', '{"symbol":"币安人生USDT"}'.encode()),
         (bytearray(b'{"a":1}'), b'{"a":1}'),
         (memoryview(b'{"a":1}'), b'{"a":1}'),
-        ("[1]", b"[1]"),
     ],
 )
 def test_json_text_stays_as_it_is(client: ClientUnderTest, event: bytes | str, line: bytes) -> None:
@@ -140,6 +139,12 @@ def test_a_value_that_json_does_not_know_is_refused() -> None:
 )
 def test_an_event_that_cannot_be_written_is_refused(client: ClientUnderTest, event: object) -> None:
     with pytest.raises(ValueError, match=r"."):
+        client.encode(event)
+
+
+@pytest.mark.parametrize("event", ["not json", "[1]", " 5", b"  x", "\n[]", "\x00{"])
+def test_text_that_is_no_json_object_is_refused(client: ClientUnderTest, event: object) -> None:
+    with pytest.raises(ValueError, match="not a JSON object"):
         client.encode(event)
 
 

@@ -40,6 +40,9 @@ def test_no_address_is_as_good_as_an_empty_one(client: ClientUnderTest) -> None:
     [
         ({"address": "localhost"}, "address: 'localhost' is neither host:port nor unix:///path."),
         ({"address": "http://localhost:1"}, "address: 'http://localhost:1' is neither"),
+        ({"address": "unix://rel"}, "address: 'unix://rel' is neither host:port nor unix:///path."),
+        ({"address": "unix:"}, "address: 'unix:' is neither"),
+        ({"address": "unix:///"}, "address: 'unix:///' is neither"),
         ({"stream_id": ""}, "stream_id: '' is not 1 to 64 letters"),
         ({"stream_id": "a:b"}, "stream_id: 'a:b' is not"),
         ({"stream_id": "a" * 65}, "is not 1 to 64"),

@@ -80,7 +80,7 @@ async def test_the_stream_is_opened_with_its_context(client: ClientUnderTest) ->
 
 @in_loop
 async def test_events_arrive_in_batches_under_their_positions(client: ClientUnderTest) -> None:
-    events = [b"a", b"b", {"type": "trade"}, '{\n"x":1}', b"c", "[1]", {}, b"d"]
+    events = [b"a", b"b", {"type": "trade"}, '{\n"x":1}', b"c", '{"y":2}', {}, b"d"]
     with ScriptedSidecar(obliging) as sidecar:
         async with client.connect(sidecar.address, batch_events=2) as publisher:
             assert all(await publisher.publish_all(events))
@@ -90,7 +90,7 @@ async def test_events_arrive_in_batches_under_their_positions(client: ClientUnde
     assert [(batch.sequence, batch.first_position) for batch in batches] == [(1, 0), (2, 2), (3, 4), (4, 6)]
     assert [list(batch.envelopes) for batch in batches] == [[b"a", b"b"], [], [], []]
     assert [list(batch.json) for batch in batches] == [[], [b'{"type":"trade"}\n{ "x":1}'], [], []]
-    assert [list(batch.mixed) for batch in batches] == [[], [], [b"c", b" [1]"], [b" {}", b"d"]]
+    assert [list(batch.mixed) for batch in batches] == [[], [], [b"c", b' {"y":2}'], [b" {}", b"d"]]
 
 
 @in_loop
@@ -550,7 +550,7 @@ def test_what_was_numbered_is_cut_anew_for_a_sidecar_that_takes_less(
     events = [b"aaaa", b"bbbb", b"cccc", b"dddd"]
     if is_json:
         # With its newline each is as long as an envelope.
-        events = [b"[1]", b"[2]", b"[3]", b"[4]"]
+        events = [b"{ }", b"{\t}", b"{} ", b" {}"]
 
     @in_loop
     async def run() -> None:

@@ -203,6 +203,14 @@ class History:
             known.may_be_stored |= isinstance(error, Disconnected)
             self._expect(name, error)
 
+    def _settle_or_break(self, batch: WriteBatch) -> None:
+        """Let a0 cost the connection, a1 be refused for good, and everything else be stored."""
+        names = [each.event.id for each in batch.records]
+        if "a0" in names:
+            self._fail(batch, names, Disconnected("reset by peer"))
+        else:
+            self._settle(batch, names, "".join("p" if name == "a1" else "s" for name in names))
+
     def _expect(self, name: str, error: DeliveryError) -> None:
         """See that a record was given up only for a reason, and for the right one."""
         known = self.known[name]

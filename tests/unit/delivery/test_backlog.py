@@ -113,3 +113,32 @@ def test_a_part_of_a_cluster_that_is_down_costs_no_record() -> None:
     assert len(history.stored) > 50
     history.finish()
     assert history.known["a0"].fate == "stored"
+
+
+def test_a_suspect_that_is_always_ready_starves_nobody() -> None:
+    """Opening a connection takes longer than any wait: others still have their turn, and condemn it."""
+    history = History()
+    history.put("a")
+    for _ in range(40):
+        history.put("b")
+        history.wait(1000)
+        history.write("s" * MOST, poison="a0")
+        history.check()
+    assert history.known["a0"].fate.startswith("the connection is lost whenever it is written")
+    assert len(history.stored) >= 20
+
+
+def test_a_record_behind_a_suspect_that_is_refused_for_good_does_not_hold_it_up() -> None:
+    history = History(has_one_path=False)
+    history.put("aaa")
+    for _ in range(60):
+        history.wait(1000)
+        # Whenever a1 is written, it is refused for good; a0 costs the connection.
+        batch = history.backlog.take(history.now, 1, 60)
+        if batch is None:
+            break
+        history._settle_or_break(batch)
+        history.check()
+    assert history.known["a1"].fate == "too large"
+    assert history.known["a0"].fate.startswith("the connection is lost whenever it is written")
+    assert history.known["a2"].fate == "stored"

@@ -430,6 +430,7 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
         "first_position": (2, "uint64", None),
         "envelopes": (3, "repeated bytes", None),
         "json": (4, "repeated bytes", None),
+        "mixed": (5, "repeated bytes", None),
     },
     "PublishResponse": {
         "opened": (1, "message bronze.sidecar.v1.Opened", "kind"),

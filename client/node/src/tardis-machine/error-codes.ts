@@ -15,6 +15,15 @@ const NO_HANDSHAKE = /handshake|before the connection was established/i;
 const EXCHANGE_ANSWER = /^Received error message: .*"status":\s*(\d{3})\b/;
 const NOT_SENT = /^WebSocket is not open/;
 
+/** How tardis-dev describes that its data source refused a download. */
+const FAILED_DOWNLOAD = /\bHttpError: status code: (\d{3})\b/;
+
+/** Classifies a failed response by its description, which is all that a WebSocket client gets. */
+export function codeOfFailure(details: string): ErrorCode | undefined {
+  const refusal = FAILED_DOWNLOAD.exec(details);
+  return refusal ? codeOfStatus(Number(refusal[1])) : undefined;
+}
+
 export function codeOfStatus(status: number): ErrorCode | undefined {
   return STATUS_CODES.get(status);
 }

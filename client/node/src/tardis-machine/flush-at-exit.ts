@@ -1,10 +1,13 @@
-/** Publishes what is left before the process ends, and lets it end as it would without the client. */
+/** Publishes what is left before the process ends, and then lets it end. */
+import { constants } from 'node:os';
 import { guarded, reportFailures } from './guard.js';
 import type { HandOver } from './hand-over.js';
 import { say } from './say.js';
 import type { Warnings } from './warnings.js';
 
 const SIGNALS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT', 'SIGHUP'];
+/** The first process of a container, which no signal ends unless it does so itself. */
+const FIRST_PROCESS = 1;
 
 /** Flushes before the process ends, by itself or by a signal, for at most `timeoutMs`. */
 export function flushAtExit(handOver: HandOver, warnings: Warnings, timeoutMs: number): void {
@@ -20,6 +23,8 @@ export function flushAtExit(handOver: HandOver, warnings: Warnings, timeoutMs: n
     process.on(signal, function end() {
       // If the server handles the signal itself, it decides what happens; if the process ends, `exit` is emitted.
       if (process.listenerCount(signal) > 1) return;
+      // Flushes as it exits, with the status that a shell gives for this signal.
+      if (process.pid === FIRST_PROCESS) process.exit(128 + constants.signals[signal]);
       process.removeListener(signal, end);
       flush();
       process.kill(process.pid, signal);

@@ -1,22 +1,22 @@
-/** The server's half: collects messages and passes them to the publishing thread in blocks. */
+/** The server's half: passes messages to the publishing thread in blocks, and starts that thread. */
+import { Feed, type FeedOptions, type FeedOwner, type Obstacle } from './feed.js';
 import { guarded } from './guard.js';
-import { PublishingThread, reasonOf } from './publishing-thread.js';
+import { PublishingThread, reasonOf, type ThreadOwner, type ThreadStream } from './publishing-thread.js';
 import { say } from './say.js';
 import type { HookSettings } from './settings.js';
 import type { FromPublisher, StreamDescription } from './thread-messages.js';
+import { RETRY_MS, Waiting } from './waiting.js';
 import type { Warnings } from './warnings.js';
 
-// Passing a block costs the server's thread some microseconds, so a block should carry many messages.
-const BLOCK_EVENTS = 256;
-const BLOCK_CHARACTERS = 65_536;
 const BLOCK_MS = 5;
 // Pause before the next thread is started. It doubles each time a thread ends soon after its start.
 const FIRST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_MS = 64_000;
 const SOON_MS = 60_000;
 
-export class HandOver {
-  private readonly waiting = new Set<Feed>();
+export class HandOver implements FeedOwner, ThreadOwner {
+  private readonly scheduled = new Set<Feed>();
+  private readonly waiting: Waiting;
   private thread: PublishingThread | undefined;
   private nextStartMs = 0;
   private pauseMs = FIRST_PAUSE_MS;
@@ -27,12 +27,15 @@ export class HandOver {
     private readonly settings: HookSettings,
     private readonly source: string,
     private readonly warnings: Warnings,
-  ) {}
+  ) {
+    this.waiting = new Waiting(settings.address, settings.maxWaitMs);
+  }
 
   /** Opens a stream; the sidecar learns of it with the first message. */
-  open(description: StreamDescription): Feed {
+  open(description: StreamDescription, mayWait: boolean): Feed {
     this.streams += 1;
-    return new Feed(this, this.streams, description);
+    const waits = mayWait && this.settings.whenFull === 'wait';
+    return new Feed(this, { stream: this.streams, description, waits });
   }
 
   /** Events that were handed over and are not acknowledged. */
@@ -42,39 +45,54 @@ export class HandOver {
 
   /** Blocks this thread until everything is acknowledged or the time is over. */
   flush(timeoutMs: number): void {
-    this.handOverWaiting();
-    this.thread?.flush(timeoutMs);
+    const endMs = performance.now() + timeoutMs;
+    this.handOverScheduled();
+    while (this.waiting.count && performance.now() < endMs && this.thread?.pause(RETRY_MS)) {
+      this.waiting.retry();
+    }
+    this.waiting.giveUp();
+    this.thread?.flush(Math.max(0, endMs - performance.now()));
   }
 
-  /** Makes sure that a feed's messages do not wait for long. */
   schedule(feed: Feed): void {
-    this.waiting.add(feed);
+    this.scheduled.add(feed);
     this.timer ??= setTimeout(this.onTimer, BLOCK_MS).unref();
   }
 
-  /**
-   * Returns the thread that takes a block of this size, and knows its stream; if there is none, counts its events as
-   * dropped. `known` is the thread that knows the stream already.
-   */
-  threadFor(
-    known: PublishingThread | undefined,
-    { stream, description }: { readonly stream: number; readonly description: StreamDescription },
+  place(
+    { stream, description, waits }: FeedOptions,
+    known: ThreadStream | undefined,
     count: number,
     size: number,
-  ): PublishingThread | undefined {
+  ): ThreadStream | Obstacle {
     this.thread ??= this.startThread();
     const { thread } = this;
-    if (!thread) this.warnings.missed(count);
-    else if (!thread.hasRoom(count, size)) this.warnings.dropped(count);
-    else if (thread !== known && !thread.open(stream, description)) this.warnings.crowded(count);
-    else {
-      thread.reserve(count, size);
-      return thread;
-    }
-    return undefined;
+    if (!thread) return 'stopped';
+    const opened = known?.thread === thread ? known : undefined;
+    if (!thread.hasRoom(count, size)) return 'full';
+    // Whoever can wait leaves room to others; a live stream takes what there is.
+    if (waits && opened && !opened.isWithinShare(count, size)) return 'full';
+    return opened ?? thread.open(stream, description) ?? 'crowded';
+  }
+
+  dropped(count: number, obstacle: Obstacle): void {
+    this.warnings.dropped(count, obstacle);
+  }
+
+  startWaiting(feed: Feed): void {
+    this.waiting.add(feed);
+  }
+
+  stopWaiting(feed: Feed): void {
+    this.waiting.remove(feed);
+  }
+
+  mayWait(sinceMs: number): boolean {
+    return this.waiting.mayWait(sinceMs);
   }
 
   onMessage(message: FromPublisher): void {
+    if (message.kind !== 'refused') this.waiting.setAway(message.kind === 'lost');
     this.warnings.onMessage(message);
   }
 
@@ -84,7 +102,7 @@ export class HandOver {
     this.startLater(reason, heldEvents);
   }
 
-  private readonly onTimer = guarded('timer', () => this.handOverWaiting());
+  private readonly onTimer = guarded('timer', () => this.handOverScheduled());
 
   private startThread(): PublishingThread | undefined {
     if (performance.now() < this.nextStartMs) return undefined;
@@ -101,63 +119,16 @@ export class HandOver {
       `publishing stopped: ${reason}. Unacknowledged messages: ${held}. ` +
         `The server keeps running; publishing restarts in ${this.pauseMs / 1_000} s.`,
     );
+    this.waiting.setAway(true);
     this.nextStartMs = performance.now() + this.pauseMs;
     this.pauseMs = Math.min(2 * this.pauseMs, LONGEST_PAUSE_MS);
   }
 
-  private handOverWaiting(): void {
+  private handOverScheduled(): void {
     clearTimeout(this.timer);
     this.timer = undefined;
-    const feeds = [...this.waiting];
-    this.waiting.clear();
+    const feeds = [...this.scheduled];
+    this.scheduled.clear();
     for (const feed of feeds) feed.handOverSafely();
-  }
-}
-
-/** The messages of one stream that have not been handed over yet. */
-export class Feed {
-  private texts: string[] = [];
-  private events = 0;
-  private characters = 0;
-  /** Position of the first of them. */
-  private position = 0;
-  /** The thread that knows the stream. */
-  private thread: PublishingThread | undefined;
-
-  constructor(
-    private readonly owner: HandOver,
-    private readonly stream: number,
-    private readonly description: StreamDescription,
-  ) {}
-
-  /** Takes `count` lines, without the trailing newline. */
-  add(text: string, count: number): void {
-    this.texts.push(text);
-    this.events += count;
-    this.characters += text.length;
-    if (this.events >= BLOCK_EVENTS || this.characters >= BLOCK_CHARACTERS) this.handOver();
-    else if (this.texts.length === 1) this.owner.schedule(this);
-  }
-
-  handOver(): void {
-    const { stream, description, texts, position, events: count } = this;
-    if (!count) return;
-    const size = this.characters + texts.length; // with a newline after each
-    this.texts = [];
-    this.events = 0;
-    this.characters = 0;
-    this.position += count;
-    const thread = this.owner.threadFor(this.thread, { stream, description }, count, size);
-    if (!thread) return;
-    this.thread = thread;
-    thread.post({ kind: 'block', stream, position, count, size, text: texts.join('\n') });
-  }
-
-  readonly handOverSafely = guarded('timer', () => this.handOver());
-
-  end(): void {
-    this.handOver();
-    this.thread?.post({ kind: 'end', stream: this.stream });
-    this.thread = undefined;
   }
 }

@@ -19,21 +19,53 @@ export function tapHttp(streams: ResponseStreams): void {
 
 function follow(response: ServerResponse, stream: ResponseStream): void {
   const body = new ResponseBody(stream);
-  const { write, end } = response;
+  const { write, end, emit } = response;
   const giveUp = (): void => stream.end();
-  const written = guarded('HTTP response', (chunk: unknown) => body.add(chunk), giveUp);
-  const ended = guarded('HTTP response', () => body.finish(response.statusCode), giveUp);
+  // While it is withheld, the server waits for the event that tells it to go on.
+  let isDrainWithheld = false;
+  const drain = guarded('HTTP response', () => {
+    isDrainWithheld = false;
+    // Otherwise Node.js emits it as soon as the client has read on.
+    if (!response.writableNeedDrain) Reflect.apply(emit, response, ['drain']);
+  });
+  /** Returns whether the server must wait. */
+  const written = guarded(
+    'HTTP response',
+    (chunk: unknown) => {
+      body.add(chunk);
+      if (stream.isWaiting && !isDrainWithheld) {
+        isDrainWithheld = true;
+        stream.whenRoom(drain);
+      }
+      return stream.isWaiting;
+    },
+    giveUp,
+  );
+  /** Returns whether the end must wait, and then ends the response later. */
+  const ended = guarded(
+    'HTTP response',
+    (chunk: unknown, pass: () => unknown) => {
+      body.add(chunk);
+      body.finish(response.statusCode);
+      stream.complete();
+      if (!stream.isWaiting) return false;
+      stream.whenRoom(guarded('HTTP response', pass));
+      return true;
+    },
+    giveUp,
+  );
   response.write = function (this: ServerResponse, ...given: unknown[]): boolean {
     const result = Reflect.apply(write, this, given) as boolean;
-    written(given[0]);
-    return result;
+    return !written(given[0]) && result;
   };
   response.end = function (this: ServerResponse, ...given: unknown[]): ServerResponse {
-    const result = Reflect.apply(end, this, given) as ServerResponse;
-    written(given[0]);
-    ended();
-    return result;
+    const pass = (): ServerResponse => Reflect.apply(end, this, given) as ServerResponse;
+    return ended(given[0], pass) ? this : pass();
   } as typeof end;
+  response.emit = function (this: ServerResponse, event: string | symbol, ...given: unknown[]): boolean {
+    if (event === 'drain' && isDrainWithheld) return false;
+    return Reflect.apply(emit, this, [event, ...given]) as boolean;
+  } as typeof emit;
   // Also emitted when the client disconnects, which the server does not notice.
   response.once('close', guarded('HTTP response', giveUp));
 }
@@ -71,8 +103,11 @@ function countLines(text: string, end: number): number {
 function readTail(text: string): { readonly message: boolean; readonly details: string } {
   try {
     const { type, message, responseText } = JSON.parse(text) as Readonly<Record<string, unknown>>;
-    const reasons = [message, responseText].filter((each) => typeof each === 'string' && each !== '');
-    return { message: typeof type === 'string', details: reasons.join(' ') || text };
+    const reasons = [message, responseText].filter((each) => typeof each === 'string');
+    // The message of a failed download contains the text of the response.
+    const [first = '', ...more] = reasons;
+    const details = [first, ...more.filter((each) => !first.includes(each))].filter(Boolean).join(' ');
+    return { message: typeof type === 'string', details: details || text };
   } catch {
     return { message: false, details: text };
   }

@@ -7,6 +7,9 @@ import { say } from './say.js';
 import { findServer } from './server-package.js';
 import { start } from './start.js';
 
+/** The file that loads the client into a server: the argument of `node --require`, in whatever folder. */
+export const preload = join(__dirname, 'preload.js');
+
 /**
  * Prepares this process to run the server itself, so that signals, output and exit status are the server's. Returns
  * false if there is no server.
@@ -32,7 +35,7 @@ export function prepare(): boolean {
 
 /** Returns the NODE_OPTIONS that load the client into a server, in whatever folder that is started. */
 export function nodeOptions(): string {
-  return `--require ${quoted(join(__dirname, 'preload.js'))}`;
+  return `--require ${quoted(preload)}`;
 }
 
 function findProgram(): string | undefined {

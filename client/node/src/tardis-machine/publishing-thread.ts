@@ -4,11 +4,14 @@ import { MessageChannel, receiveMessageOnPort, Worker } from 'node:worker_thread
 import { guarded } from './guard.js';
 import type { HookSettings } from './settings.js';
 import {
+  BUSY_STREAMS,
+  type Counters,
   DONE,
   FLUSH,
   HELD_BYTES,
   HELD_EVENTS,
   HELD_STREAMS,
+  hold,
   newCounters,
   RUNNING,
 } from './shared-counters.js';
@@ -66,18 +69,28 @@ export class PublishingThread {
     );
   }
 
-  /** Counts a block as held. */
-  reserve(count: number, size: number): void {
-    Atomics.add(this.counters, HELD_EVENTS, count);
-    Atomics.add(this.counters, HELD_BYTES, size);
+  /**
+   * Whether a stream that holds this much leaves the others their share of the buffer. All that hold something have
+   * the same, and there is one more, for whoever comes next.
+   */
+  isShare(events: number, size: number): boolean {
+    const { bufferEvents, bufferBytes } = this.settings;
+    const shares = Atomics.load(this.counters, BUSY_STREAMS) + 1;
+    return events * shares <= bufferEvents && size * shares <= bufferBytes;
   }
 
-  /** Opens a stream; returns false if there are too many. */
-  open(stream: number, description: StreamDescription): boolean {
-    if (Atomics.load(this.counters, HELD_STREAMS) >= this.settings.bufferStreams) return false;
+  /** Counts a block as held. */
+  reserve(held: Counters, count: number, size: number): void {
+    hold(this.counters, held, count, size);
+  }
+
+  /** Opens a stream; returns undefined if there are too many. */
+  open(stream: number, description: StreamDescription): ThreadStream | undefined {
+    if (Atomics.load(this.counters, HELD_STREAMS) >= this.settings.bufferStreams) return undefined;
     Atomics.add(this.counters, HELD_STREAMS, 1);
-    this.post({ kind: 'open', stream, description });
-    return true;
+    const held = newCounters();
+    this.post({ kind: 'open', stream, description, held });
+    return new ThreadStream(this, stream, held);
   }
 
   post(message: ToPublisher): void {
@@ -88,6 +101,11 @@ export class PublishingThread {
       this.end(error);
       void this.worker.terminate();
     }
+  }
+
+  /** Blocks the server's thread for a while; returns false if this one has ended. */
+  pause(milliseconds: number): boolean {
+    return Atomics.wait(this.counters, FLUSH, RUNNING, milliseconds) === 'timed-out';
   }
 
   /** Blocks the server's thread until everything is acknowledged or the time is over. */
@@ -107,6 +125,31 @@ export class PublishingThread {
     if (this.hasEnded) return;
     this.hasEnded = true;
     this.owner.onEnd(this, reasonOf(error));
+  }
+}
+
+/** A stream that the thread publishes. */
+export class ThreadStream {
+  constructor(
+    readonly thread: PublishingThread,
+    private readonly stream: number,
+    private readonly held: Counters,
+  ) {}
+
+  /** Whether a block leaves the other streams their share of the buffer. */
+  isWithinShare(count: number, size: number): boolean {
+    const events = Atomics.load(this.held, HELD_EVENTS);
+    return !events || this.thread.isShare(events + count, Atomics.load(this.held, HELD_BYTES) + size);
+  }
+
+  /** Hands over `count` lines from a position on. */
+  send(position: number, count: number, size: number, text: string): void {
+    this.thread.reserve(this.held, count, size);
+    this.thread.post({ kind: 'block', stream: this.stream, position, count, size, text });
+  }
+
+  end(): void {
+    this.thread.post({ kind: 'end', stream: this.stream });
   }
 }
 

@@ -5,7 +5,7 @@ import { describeFailure } from '../errors.js';
 import { type Options, settle } from '../options.js';
 import { Publisher } from '../publisher.js';
 import { Queue } from '../queue.js';
-import { DONE, endFlush, HELD_BYTES, HELD_EVENTS, HELD_STREAMS } from './shared-counters.js';
+import { type Counters, DONE, endFlush, HELD_STREAMS, release } from './shared-counters.js';
 import type {
   Block,
   FromPublisher,
@@ -33,7 +33,10 @@ class PublishedStream {
   private hasEnded = false;
   private isConnected = false;
 
-  constructor(description: StreamDescription) {
+  constructor(
+    description: StreamDescription,
+    private readonly held: Counters,
+  ) {
     const { address, tls, tlsCaFile, tlsCertFile, tlsKeyFile } = settings;
     const options: Options = {
       ...description,
@@ -67,7 +70,7 @@ class PublishedStream {
     if (position > this.position) this.publisher.skip(position - this.position);
     this.position = position + count;
     if (!this.publish(text, count)) {
-      release(count, size);
+      release(counters, this.held, count, size);
       return;
     }
     this.blocks.push({ count, size });
@@ -89,7 +92,7 @@ class PublishedStream {
       if (this.events - block.count < bufferedEvents) break;
       this.blocks.shift();
       this.events -= block.count;
-      release(block.count, block.size);
+      release(counters, this.held, block.count, block.size);
     }
     return this.hasEnded && !this.events;
   }
@@ -98,7 +101,7 @@ class PublishedStream {
   private giveUp(why: string): void {
     report(this.publisher.stats.bufferedEvents, why);
     for (let block = this.blocks.shift(); block; block = this.blocks.shift())
-      release(block.count, block.size);
+      release(counters, this.held, block.count, block.size);
     this.events = 0;
   }
 
@@ -122,11 +125,6 @@ class PublishedStream {
   async close(): Promise<void> {
     await this.publisher.close();
   }
-}
-
-function release(count: number, size: number): void {
-  Atomics.sub(counters, HELD_EVENTS, count);
-  Atomics.sub(counters, HELD_BYTES, size);
 }
 
 function checkSoon(): void {
@@ -177,7 +175,7 @@ function post(message: FromPublisher): void {
 parentPort?.on('message', (message: ToPublisher) => {
   switch (message.kind) {
     case 'open':
-      streams.set(message.stream, new PublishedStream(message.description));
+      streams.set(message.stream, new PublishedStream(message.description, message.held));
       break;
     case 'block':
       streams.get(message.stream)?.add(message);

@@ -11,9 +11,12 @@ export interface RequestOptions {
 export interface NormalizedRequest {
   readonly route: string;
   readonly isReplay: boolean;
-  /** At least one. */
+  /** None if they cannot be read. */
   readonly options: readonly RequestOptions[];
 }
+
+/** What is left out most cheaply. */
+const MAYBE_NORMALIZED = /-normalized/i;
 
 /** The routes for normalized messages, and whether each is a replay. */
 const ROUTES: ReadonlyMap<string, boolean> = new Map([
@@ -25,28 +28,34 @@ const ROUTES: ReadonlyMap<string, boolean> = new Map([
 // They affect access and caching, not the response.
 const WITHOUT_EFFECT = new Set(['apiKey', 'autoCleanup', 'waitWhenDataNotYetAvailable']);
 
-/**
- * Returns what a URL requests, or undefined if that is not a request for normalized messages, or none that a server
- * could answer with messages: each entry must be an object that names an exchange.
- */
+/** Returns what a URL requests, or undefined if that is not a request for normalized messages. */
 export function parseRequest(url: string | undefined): NormalizedRequest | undefined {
-  if (!url?.includes('-normalized')) return undefined;
-  const found = readUrl(url);
-  const isReplay = ROUTES.get(found?.route ?? '');
-  if (!found || isReplay === undefined) return undefined;
-  const options: unknown[] = Array.isArray(found.options) ? found.options : [found.options];
-  return options.length && options.every(isEntry) ? { route: found.route, isReplay, options } : undefined;
+  const parsed = url && MAYBE_NORMALIZED.test(url) ? readUrl(url) : undefined;
+  const route = parsed?.pathname.replace(/\/$/, '').toLowerCase() ?? '';
+  const isReplay = ROUTES.get(route);
+  if (!parsed || isReplay === undefined) return undefined;
+  return { route, isReplay, options: readOptions(parsed.searchParams.get('options')) };
 }
 
-function readUrl(url: string): { readonly route: string; readonly options: unknown } | undefined {
+function readUrl(url: string): URL | undefined {
   try {
-    const { pathname, searchParams } = new URL(url, 'http://localhost');
-    const route = pathname.replace(/\/$/, '').toLowerCase();
-    return { route, options: JSON.parse(searchParams.get('options') ?? 'null') as unknown };
+    return new URL(url, 'http://localhost');
   } catch {
     // Neither can the server read it.
     return undefined;
   }
+}
+
+/** Each entry must be an object that names an exchange, or the server cannot answer with messages. */
+function readOptions(text: string | null): readonly RequestOptions[] {
+  let options: unknown;
+  try {
+    options = JSON.parse(text ?? '');
+  } catch {
+    return [];
+  }
+  const entries: unknown[] = Array.isArray(options) ? options : [options];
+  return entries.every(isEntry) ? entries : [];
 }
 
 function isEntry(value: unknown): value is RequestOptions {
@@ -60,7 +69,7 @@ function isEntry(value: unknown): value is RequestOptions {
  * messages are the same. A live stream gets a unique id.
  */
 export function streamId({ isReplay, options }: NormalizedRequest): string {
-  if (!isReplay) return uniqueId();
+  if (!isReplay || !options.length) return uniqueId();
   try {
     return streamIdFor({ kind: 'replay-normalized', options: withEffect(options) });
   } catch {

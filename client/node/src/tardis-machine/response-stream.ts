@@ -1,7 +1,10 @@
 /** One client's request, and the stream that its response is published as. */
 import { uniqueId } from '../identity.js';
+import { toWellFormed } from '../unicode.js';
+import { codeOfFailure } from './error-codes.js';
 import { areKnown } from './exchanges.js';
-import type { Feed, HandOver } from './hand-over.js';
+import type { Feed } from './feed.js';
+import type { HandOver } from './hand-over.js';
 import { exchanges, type NormalizedRequest, redaction, streamId } from './requests.js';
 
 export type Transport = 'http' | 'ws';
@@ -36,11 +39,11 @@ export class ResponseStreams {
       sessionId: transport === 'ws' ? uniqueId() : '',
       meta: { ...this.meta, transport, route: request.route },
     };
-    const feed = this.handOver.open({ ...context, streamId: streamId(request) });
+    const feed = this.handOver.open({ ...context, streamId: streamId(request) }, request.isReplay);
     // A failure is not part of a replay's data: at a position of its stream it would take the id of the message
     // that is there when the same replay succeeds.
     const failureFeed = (): Feed =>
-      request.isReplay ? this.handOver.open({ ...context, streamId: uniqueId() }) : feed;
+      request.isReplay ? this.handOver.open({ ...context, streamId: uniqueId() }, false) : feed;
     return new ResponseStream(request, feed, failureFeed);
   }
 }
@@ -48,11 +51,12 @@ export class ResponseStreams {
 /** Takes what the server sends to one client. Those who call its methods are guarded, and end it if one throws. */
 export class ResponseStream {
   private readonly redact: (text: string) => string;
-  /** Undefined if tardis-dev's list of exchanges cannot be read. */
+  /** Undefined if tardis-dev's list of exchanges cannot be read; false if the request cannot. */
   private readonly areExchangesKnown: boolean | undefined;
   private captured: string | undefined;
   private isCapturing = false;
-  private isOver = false;
+  /** Whether the stream has ended. */
+  isOver = false;
 
   constructor(
     readonly request: NormalizedRequest,
@@ -60,7 +64,7 @@ export class ResponseStream {
     private readonly failureFeed: () => Feed,
   ) {
     this.redact = redaction(request);
-    this.areExchangesKnown = areKnown(exchanges(request));
+    this.areExchangesKnown = request.options.length > 0 && areKnown(exchanges(request));
   }
 
   /** Publishes lines of the response, without the trailing newline. */
@@ -96,7 +100,7 @@ export class ResponseStream {
    * Publishes that the response ended early: once for each exchange of the request, or once for them all if one of
    * them is not known. So whoever makes up names does not make up destinations.
    */
-  failure(details: string, code: ErrorCode | undefined): void {
+  failure(details: string, code: ErrorCode | undefined = codeOfFailure(details)): void {
     if (this.isOver) return;
     const names = this.areExchangesKnown ? exchanges(this.request) : [UNKNOWN];
     const localTimestamp = new Date();
@@ -104,6 +108,21 @@ export class ResponseStream {
     for (const exchange of names)
       feed.add(this.written({ type: 'error', exchange, localTimestamp, details, code }), 1);
     if (feed !== this.feed) feed.end();
+  }
+
+  /** Hands over what there is: the response is complete, but can still be made to wait. */
+  complete(): void {
+    if (!this.isOver) this.feed.handOver();
+  }
+
+  /** Whether the response must wait until there is room in the buffer. */
+  get isWaiting(): boolean {
+    return this.feed.isWaiting;
+  }
+
+  /** Calls back when the response need not wait any more, perhaps now; also if the stream ends. */
+  whenRoom(action: () => void): void {
+    this.feed.whenRoom(action);
   }
 
   /** Ends the stream; what comes later never reached the client. */
@@ -114,8 +133,8 @@ export class ResponseStream {
   }
 
   private written(message: ErrorMessage): string {
-    const details = this.redact(message.details).slice(0, LONGEST_DETAILS).toWellFormed();
-    return JSON.stringify({ ...message, details });
+    const details = this.redact(message.details).slice(0, LONGEST_DETAILS);
+    return JSON.stringify({ ...message, details: toWellFormed(details) });
   }
 }
 

@@ -2,6 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { settle } from '../options.js';
 
+export type WhenFull = 'wait' | 'drop';
+
 export interface HookSettings {
   readonly address: string;
   /** Maximum number of events that are kept until they are acknowledged, over all streams. */
@@ -10,6 +12,10 @@ export interface HookSettings {
   readonly bufferBytes: number;
   /** Maximum number of streams that are open, or have ended and wait for acknowledgements. */
   readonly bufferStreams: number;
+  /** What a replay does when the buffer is full. Live streams never wait. */
+  readonly whenFull: WhenFull;
+  /** How long it waits at most; undefined if it waits for as long as there is a sidecar. */
+  readonly maxWaitMs: number | undefined;
   /** How long the process waits for acknowledgements before it ends. */
   readonly flushMs: number;
   /** Additional meta entries for every event. */
@@ -51,13 +57,24 @@ export function readSettings(environment: NodeJS.ProcessEnv): {
     problems.push(`${PREFIX}${name} ${text}.`);
   };
 
-  const count = (name: string, otherwise: number, least: number, most: number): number => {
+  const count = <Default>(
+    name: string,
+    otherwise: Default,
+    least: number,
+    most: number,
+  ): number | Default => {
     const text = value(name);
     if (text === undefined) return otherwise;
     const number = /^\d+$/.test(text) ? Number(text) : Number.NaN;
     if (number >= least && number <= most) return number;
     problem(name, `must be a whole number from ${least} to ${most}, not '${text}'`);
     return otherwise;
+  };
+  const whenFull = (): WhenFull => {
+    const text = value('WHEN_FULL') ?? 'wait';
+    if (text === 'wait' || text === 'drop') return text;
+    problem('WHEN_FULL', `must be wait or drop, not '${text}'`);
+    return 'wait';
   };
   const yes = (name: string): boolean => {
     const text = value(name) ?? 'false';
@@ -80,6 +97,8 @@ export function readSettings(environment: NodeJS.ProcessEnv): {
     bufferEvents: count('BUFFER_EVENTS', 100_000, 1, MOST),
     bufferBytes: count('BUFFER_BYTES', 64 * 1024 * 1024, 1, MOST),
     bufferStreams: count('BUFFER_STREAMS', 1_000, 1, MOST),
+    whenFull: whenFull(),
+    maxWaitMs: count('MAX_WAIT_MS', undefined, 1, MOST),
     flushMs: count('FLUSH_MS', 5_000, 0, LONGEST_FLUSH_MS),
     meta: readMeta(value('META'), (text) => problem('META', text)),
     tls: yes('TLS'),

@@ -2,6 +2,7 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { Origin } from '../options.js';
 import type { HookSettings } from './settings.js';
+import type { Counters } from './shared-counters.js';
 
 /** A stream as it is announced to the sidecar. */
 export interface StreamDescription {
@@ -16,7 +17,7 @@ export interface StreamDescription {
 export interface PublishingTask {
   readonly settings: HookSettings;
   readonly source: string;
-  readonly counters: Int32Array<SharedArrayBuffer>;
+  readonly counters: Counters;
   /** Port for messages to the server's thread. */
   readonly news: MessagePort;
 }
@@ -34,7 +35,13 @@ export interface Block {
 }
 
 export type ToPublisher =
-  | { readonly kind: 'open'; readonly stream: number; readonly description: StreamDescription }
+  | {
+      readonly kind: 'open';
+      readonly stream: number;
+      readonly description: StreamDescription;
+      /** What is held of this stream. */
+      readonly held: Counters;
+    }
   | Block
   | { readonly kind: 'end'; readonly stream: number }
   | { readonly kind: 'flush' };

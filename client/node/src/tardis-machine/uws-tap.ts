@@ -7,6 +7,7 @@ import type { ResponseStream, ResponseStreams } from './response-stream.js';
 interface Connection {
   send(...given: unknown[]): unknown;
   end(...given: unknown[]): unknown;
+  getBufferedAmount(...given: unknown[]): unknown;
 }
 
 interface Request {
@@ -26,7 +27,9 @@ interface Application {
 }
 
 const SERVER_FAILED = 1011;
-/** What `send` returns for a message that was dropped because its buffer was full. */
+/** What `send` returns for a message that the client has not read yet. */
+const BUFFERED = 0;
+/** What it returns for a message that was dropped because its buffer was full. */
 const DROPPED = 2;
 
 /** Follows every connection on a route for normalized messages. Throws if the package is not as expected. */
@@ -87,23 +90,39 @@ function tapped(behavior: Behavior, streams: ResponseStreams): Behavior {
 }
 
 function follow(connection: Connection, stream: ResponseStream): void {
-  const { send, end } = connection;
+  const { send, end, getBufferedAmount } = connection;
   const giveUp = (): void => stream.end();
-  const sent = guarded('WebSocket message', (data: unknown) => stream.message(data), giveUp);
+  /** Returns whether the server must wait. */
+  const sent = guarded(
+    'WebSocket message',
+    (data: unknown) => {
+      stream.message(data);
+      return stream.isWaiting;
+    },
+    giveUp,
+  );
+  /** Returns whether the end must wait, and then ends the connection later. */
   const ending = guarded(
     'WebSocket close',
-    (code: unknown, reason: unknown) => {
-      if (code === SERVER_FAILED) stream.failure(String(reason), undefined);
+    (pass: () => unknown, code: unknown, reason: unknown) => {
+      if (code === SERVER_FAILED) stream.failure(String(reason));
+      stream.complete();
+      if (!stream.isWaiting) return false;
+      const passIfOpen = (): unknown => stream.isOver || pass();
+      stream.whenRoom(guarded('WebSocket close', passIfOpen));
+      return true;
     },
     giveUp,
   );
   connection.send = function (...given) {
     const result = Reflect.apply(send, this, given);
-    if (result !== DROPPED) sent(given[0]);
-    return result;
+    return result !== DROPPED && sent(given[0]) ? BUFFERED : result;
+  };
+  connection.getBufferedAmount = function (...given) {
+    return Reflect.apply(getBufferedAmount, this, given) || Number(stream.isWaiting);
   };
   connection.end = function (...given) {
-    ending(given[0], given[1]);
-    return Reflect.apply(end, this, given);
+    const pass = (): unknown => Reflect.apply(end, this, given);
+    return ending(pass, given[0], given[1]) ? undefined : pass();
   };
 }

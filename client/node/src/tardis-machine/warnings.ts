@@ -1,4 +1,5 @@
 /** What is not published, and whether there is a connection: told to the operator. */
+import type { Obstacle } from './feed.js';
 import { guarded } from './guard.js';
 import { say } from './say.js';
 import type { FromPublisher } from './thread-messages.js';
@@ -7,9 +8,7 @@ const INTERVAL_MS = 10_000;
 
 /** Counts what is not published and reports it, at most every ten seconds. */
 export class Warnings {
-  private droppedNow = 0;
-  private crowdedNow = 0;
-  private missedNow = 0;
+  private readonly droppedNow = { full: 0, crowded: 0, stopped: 0 };
   private refusedNow = 0;
   private total = 0;
   private reason = '';
@@ -18,21 +17,9 @@ export class Warnings {
 
   constructor(private readonly address: string) {}
 
-  /** Events were dropped because the buffer is full. */
-  dropped(count: number): void {
-    this.droppedNow += count;
-    this.soon(count);
-  }
-
-  /** Events were dropped because too many other streams are held. */
-  crowded(count: number): void {
-    this.crowdedNow += count;
-    this.soon(count);
-  }
-
-  /** Events were dropped because there was no publishing thread. */
-  missed(count: number): void {
-    this.missedNow += count;
+  /** Events were dropped. */
+  dropped(count: number, obstacle: Obstacle): void {
+    this.droppedNow[obstacle] += count;
     this.soon(count);
   }
 
@@ -58,20 +45,20 @@ export class Warnings {
   /** Reports now what was not reported yet. */
   report(): void {
     if (!this.hasUnreported) return;
+    const { full, crowded, stopped } = this.droppedNow;
     const parts: string[] = [];
-    if (this.droppedNow) parts.push(`${this.droppedNow} dropped because the buffer is full`);
-    if (this.crowdedNow) parts.push(`${this.crowdedNow} dropped because there are too many streams`);
-    if (this.missedNow) parts.push(`${this.missedNow} dropped while publishing was stopped`);
+    if (full) parts.push(`${full} dropped because the buffer is full`);
+    if (crowded) parts.push(`${crowded} dropped because there are too many streams`);
+    if (stopped) parts.push(`${stopped} dropped while publishing was stopped`);
     if (this.refusedNow) parts.push(`${this.refusedNow} refused (last reason: ${this.reason})`);
-    this.droppedNow = 0;
-    this.crowdedNow = 0;
-    this.missedNow = 0;
+    Object.assign(this.droppedNow, { full: 0, crowded: 0, stopped: 0 });
     this.refusedNow = 0;
     say(`messages not published to ${this.address}: ${parts.join(', ')}; ${this.total} since the start.`);
   }
 
   private get hasUnreported(): boolean {
-    return this.droppedNow + this.crowdedNow + this.missedNow + this.refusedNow > 0;
+    const { full, crowded, stopped } = this.droppedNow;
+    return full + crowded + stopped + this.refusedNow > 0;
   }
 
   private soon(count: number): void {

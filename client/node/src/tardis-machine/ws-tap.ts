@@ -8,6 +8,7 @@ import type { ResponseStream, ResponseStreams } from './response-stream.js';
 
 interface Connection extends EventEmitter {
   readonly readyState: number;
+  readonly _closeFrameReceived?: boolean;
   send(...given: unknown[]): unknown;
   close(...given: unknown[]): unknown;
 }
@@ -42,13 +43,26 @@ function follow(connection: Connection, stream: ResponseStream): void {
   const { send, close } = connection;
   const giveUp = (): void => stream.end();
   const sent = guarded('WebSocket message', (data: unknown) => stream.message(data), giveUp);
+  /** Returns whether the close must wait, and then closes the connection later. */
   const closing = guarded(
     'WebSocket close',
-    (code: unknown, reason: unknown) => {
-      if (code === SERVER_FAILED && connection.readyState === OPEN) stream.failure(String(reason), undefined);
+    (pass: () => unknown, code: unknown, reason: unknown) => {
+      if (code === SERVER_FAILED && connection.readyState === OPEN) stream.failure(String(reason));
+      // Also called when the client closes the connection: it does not read on.
+      if (connection._closeFrameReceived) stream.end();
+      else stream.complete();
+      if (!stream.isWaiting) return false;
+      stream.whenRoom(guarded('WebSocket close', pass));
+      return true;
     },
     giveUp,
   );
+  const prototype = Object.getPrototypeOf(connection) as object;
+  Object.defineProperty(connection, 'bufferedAmount', {
+    configurable: true,
+    // The server waits for as long as something is buffered.
+    get: () => Reflect.get(prototype, 'bufferedAmount', connection) || Number(stream.isWaiting),
+  });
   connection.send = function (...given) {
     const isOpen = this.readyState === OPEN;
     const result = Reflect.apply(send, this, given);
@@ -56,8 +70,8 @@ function follow(connection: Connection, stream: ResponseStream): void {
     return result;
   };
   connection.close = function (...given) {
-    closing(given[0], given[1]);
-    return Reflect.apply(close, this, given);
+    const pass = (): unknown => Reflect.apply(close, this, given);
+    return closing(pass, given[0], given[1]) ? undefined : pass();
   };
   connection.once('close', guarded('WebSocket close', giveUp));
 }

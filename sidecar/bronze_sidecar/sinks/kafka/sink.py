@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 LIMITS = Limits(records=16_384, bytes=16 * 1024 * 1024)
 REQUIRED_ACKS = {"all": -1, "leader": 1, "none": 0}
 NO_TIMEOUT = 2**31 - 1
-# A batch that breaks the connection so often is left to the lane, which looks for the record to blame. At the
-# first time it may have been in company.
+# A batch that breaks the connection so often is not sent again; the first time it may have been in company.
 MOST_BREAKS = 3
 
 Queues = dict[Partition, deque[Parcel]]
@@ -256,13 +255,16 @@ class KafkaSink:
         # What is said about a parcel that may be stored is not the end of it: its number may be used up.
         if first.is_uncertain or (write.unreachable and not isinstance(error, Permanent)):
             error = Disconnected(write.unreachable or str(error))
+        # A permanent refusal concerns the whole topic.
+        rest = error if isinstance(error, Permanent) else NotTried("an earlier batch was not stored")
         if first.breaks >= MOST_BREAKS:
             size = len(first.data(self._producer))
             hint = f"a batch of {size} bytes; is that more than its socket.request.max.bytes?"
-            error = Disconnected(f"{error}, {first.breaks} times in a row after it was sent {hint}")
-        if isinstance(error, Disconnected):
+            said = f"{error}, {first.breaks} times in a row after it was sent {hint}"
+            # It answered a question each time before that, so a single record is to blame itself.
+            error = Permanent(said) if len(first.places) == 1 else Disconnected(said)
+        if first.is_uncertain or isinstance(error, Disconnected):
             self._lost = str(error)
-        rest = error if isinstance(error, Permanent) else NotTried("an earlier batch was not stored")
         for parcel in queue:
             write.errors.update(dict.fromkeys(parcel.places, error if parcel is first else rest))
         queue.clear()

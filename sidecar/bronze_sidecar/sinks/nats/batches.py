@@ -18,7 +18,7 @@ from bronze_sidecar.sinks.nats.confirmations import FORBIDDEN
 START, APPEND, END = 0, 1, 3
 FLOW = 500
 """Messages after which the server tells how far it is; it allows no more than this."""
-_STORED = re.compile(rb'"count": ?(\d+)')
+_STORED = re.compile(rb'"seq": ?(\d+),.*"count": ?(\d+)')
 _REFUSED = re.compile(rb'^\{"type":"err","seq":(\d+),')
 
 
@@ -33,6 +33,8 @@ class BatchConfirmation:
     def __init__(self, number: int, reply: bytes, records: Sequence[Record]) -> None:
         self.stored: int | None = None
         """How many messages, from the first on, are stored; None if the server did not say."""
+        self.is_in_log = True
+        """Whether a message was new; otherwise all were known by their ids, stored or on their way."""
         self.refusals: dict[int, bytes] = {}
         """Number of a message to the server's answer."""
         self.finished = asyncio.Event()
@@ -59,12 +61,13 @@ class BatchConfirmation:
                 continue
             if refused := _REFUSED.match(answer):
                 self.refusals.setdefault(int(refused[1]), answer)
-            elif b'"error"' in answer or answer.startswith(b"NATS/1.0"):
+            elif b'"error":{' in answer or answer.startswith(b"NATS/1.0"):
                 self.refusals.setdefault(int(number), answer.partition(b"\r\n")[0])
                 if number == self._end:
                     self.finished.set()
             elif stored := _STORED.search(answer):
-                self.stored = int(stored[1])
+                self.stored = min([int(stored[2]), *(number - 1 for number in self.refusals)])
+                self.is_in_log = stored[1] != b"0"
                 self.finished.set()
 
     def forbid(self, subject: str) -> None:

@@ -44,7 +44,7 @@ class Confirmations:
         for window, number, answer in zip(windows, numbers, answers, strict=True):
             if window != self._window:
                 continue
-            if b'"error"' in answer or answer.startswith(b"NATS/1.0"):
+            if b'"error":{' in answer or answer.startswith(b"NATS/1.0"):
                 self._refuse(int(number), answer.partition(b"\r\n")[0])
             else:
                 stored.append(int(number))

@@ -215,6 +215,8 @@ class NatsSink:
                 break
             window.finished.clear()
             await self._exchange(end, window, ASK_AGAIN_SECONDS)
+        if window.stored and not window.is_in_log:
+            await self._confirm_duplicates(window, records)
         if window.stored == len(records):
             return failures
         if self._connection.lost.is_set():
@@ -222,6 +224,22 @@ class NatsSink:
         if not window.finished.is_set():
             raise self._silence(f"a batch of {len(records)} messages")
         return failures + self._incomplete(window, places)
+
+    async def _confirm_duplicates(self, batch: BatchConfirmation, records: Sequence[Record]) -> None:
+        """See whether messages that the server knew are stored, or only on their way to a quorum.
+
+        In a batch it skips either. For a single message it says which it is, and the last one, once stored,
+        comes after all the others.
+        """
+        self._windows += 1
+        last = records[(batch.stored or 0) - 1]
+        reply = f"{self._transport.inbox}.{self._windows}.%d ".encode()
+        window = Confirmations(self._windows, [last])
+        await self._exchange(b"".join(self._prepare([last], reply, reply).commands), window, ANSWER_SECONDS)
+        if window.open:
+            raise self._silence("a message sent again")
+        if window.refusals:
+            batch.stored, batch.refusals = 0, window.refusals
 
     def _incomplete(self, window: BatchConfirmation, places: Sequence[int]) -> list[Failed]:
         """Say what was not stored: a message was refused or lost, and the server took nothing behind it."""
@@ -231,9 +249,9 @@ class NatsSink:
         self._stream_is_gone = is_no_stream(answer)
         # Without a word on what was stored, everything has to be sent again; the server drops what it has.
         stored = window.stored or 0
-        failures = [
-            Failed(place, NotTried("a message before it was not stored")) for place in places[stored:]
-        ]
+        not_tried = NotTried("a message before it was not stored")
+        not_tried.may_be_stored = window.stored is None
+        failures = [Failed(place, not_tried) for place in places[stored:]]
         error: DeliveryError = refusal(answer) if answer else Transient("the message was lost on its way")
         failures[refused - stored] = Failed(places[refused], error)
         return failures

@@ -62,6 +62,8 @@ async def check_stream(options: Nats, client: Client) -> StreamFacts:
             f"--nats-stream {options.stream}: the stream does not accept {' and '.join(missing)}; it accepts"
             f" {' and '.join(info.config.subjects or ['nothing'])}"
         )
+    if info.config.no_ack:
+        raise Permanent(f"the stream {info.config.name} confirms nothing (no_ack): change it, or use another")
     # A batch belongs to one stream.
     allows_batches = bool(info.config.allow_batched) and not missing and options.batching == "auto"
     return StreamFacts(info.config.duplicate_window, allows_batches, is_one=not missing)

@@ -1,0 +1,137 @@
+/** The messages of one stream that have not been handed over to the publishing thread yet. */
+import { guarded } from './guard.js';
+import type { ThreadStream } from './publishing-thread.js';
+import type { StreamDescription } from './thread-messages.js';
+
+// Passing a block costs the server's thread some microseconds, so a block should carry many messages.
+const BLOCK_EVENTS = 256;
+const BLOCK_CHARACTERS = 65_536;
+
+/** Why a block cannot be handed over: no room for it, too many streams, or no thread. */
+export type Obstacle = 'full' | 'crowded' | 'stopped';
+
+/** What a stream is announced as, and whether it waits for room. */
+export interface FeedOptions {
+  readonly stream: number;
+  readonly description: StreamDescription;
+  /** Whether messages that find no room wait; otherwise they are dropped. */
+  readonly waits: boolean;
+}
+
+export interface FeedOwner {
+  /** Makes sure that a feed's messages do not wait for long to be handed over. */
+  schedule(feed: Feed): void;
+  /** Returns the stream that takes a block of this size, or why none does. `known` took the last one. */
+  place(
+    options: FeedOptions,
+    known: ThreadStream | undefined,
+    count: number,
+    size: number,
+  ): ThreadStream | Obstacle;
+  dropped(count: number, obstacle: Obstacle): void;
+  /** A feed begins to wait for room; it is asked to hand over again until it stops waiting. */
+  startWaiting(feed: Feed): void;
+  stopWaiting(feed: Feed): void;
+  /** Whether a feed that has been waiting since then may go on. */
+  mayWait(sinceMs: number): boolean;
+}
+
+export class Feed {
+  private texts: string[] = [];
+  private events = 0;
+  private characters = 0;
+  /** Position of the first of them. */
+  private position = 0;
+  private stream: ThreadStream | undefined;
+  /** Since when there has been no room; undefined if there is some. */
+  private sinceMs: number | undefined;
+  private hasGivenUp = false;
+  private hasEnded = false;
+  private actions: (() => void)[] = [];
+
+  constructor(
+    private readonly owner: FeedOwner,
+    private readonly options: FeedOptions,
+  ) {}
+
+  /** Takes `count` lines, without the trailing newline. */
+  add(text: string, count: number): void {
+    this.texts.push(text);
+    this.events += count;
+    this.characters += text.length;
+    // Whoever was asked to wait may still send what it has at hand; that goes with the rest.
+    if (this.isWaiting) return;
+    if (this.events >= BLOCK_EVENTS || this.characters >= BLOCK_CHARACTERS) this.handOver();
+    else if (this.texts.length === 1) this.owner.schedule(this);
+  }
+
+  /** Hands over what there is; if there is no room, begins to wait for it, or drops it. */
+  handOver(): void {
+    if (!this.events) return;
+    const size = this.characters + this.texts.length; // with a newline after each
+    const place = this.owner.place(this.options, this.stream, this.events, size);
+    if (typeof place !== 'string') {
+      this.stream = place;
+      place.send(this.position, this.events, size, this.texts.join('\n'));
+      this.hasGivenUp = false;
+      this.clear();
+    } else if (this.mayWait()) {
+      if (this.isWaiting) return;
+      this.sinceMs = performance.now();
+      this.owner.startWaiting(this);
+    } else {
+      // Having waited in vain, it drops the rest too, until there is room again.
+      this.hasGivenUp = this.isWaiting;
+      this.owner.dropped(this.events, place);
+      this.clear();
+    }
+  }
+
+  readonly handOverSafely = guarded(
+    'timer',
+    () => this.handOver(),
+    () => this.clear(),
+  );
+
+  /** Whether the response should wait until there is room. */
+  get isWaiting(): boolean {
+    return this.sinceMs !== undefined;
+  }
+
+  /** How long it has been waiting. */
+  get waitedMs(): number {
+    return this.sinceMs === undefined ? 0 : performance.now() - this.sinceMs;
+  }
+
+  /** Calls back as soon as nothing waits for room, perhaps now. */
+  whenRoom(action: () => void): void {
+    if (this.isWaiting) this.actions.push(action);
+    else action();
+  }
+
+  /** Ends the stream. What still waits for room has no response that could wait for it, and is dropped. */
+  end(): void {
+    this.hasEnded = true;
+    this.handOver();
+    this.stream?.end();
+    this.stream = undefined;
+  }
+
+  private mayWait(): boolean {
+    if (!this.options.waits || this.hasEnded || this.hasGivenUp) return false;
+    return this.owner.mayWait(this.sinceMs ?? performance.now());
+  }
+
+  private clear(): void {
+    this.position += this.events;
+    this.texts = [];
+    this.events = 0;
+    this.characters = 0;
+    if (!this.isWaiting) return;
+    this.sinceMs = undefined;
+    this.owner.stopWaiting(this);
+    const { actions } = this;
+    this.actions = [];
+    for (const action of actions) action();
+  }
+}
