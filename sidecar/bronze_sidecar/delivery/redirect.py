@@ -22,7 +22,7 @@ class Redirected:
         self._kept = kept
 
     def stored(self, count: int) -> None:  # noqa: ARG002 - it waits for one
-        self._ticket.failed(self._record, self._backend, f"{self._reason}; kept at '{self._kept}'")
+        self._ticket.failed(self._record, self._backend, f"kept at '{self._kept}': {self._reason}")
 
     def failed(self, record: Record, backend: str, reason: str) -> None:  # noqa: ARG002 - the first reason counts
         self._ticket.failed(self._record, self._backend, self._reason)

@@ -22,7 +22,7 @@ async def test_a_refused_record_is_written_once_more_with_the_reason() -> None:
         await ticket.done.wait()
         assert (lane.events, lane.bytes) == (0, 0)
     assert script.writes == [["1", "2", "3"], ["2"]]
-    assert ticket.failures == [("2", "scripted", "no; kept at 'dead.b'")]
+    assert ticket.failures == [("2", "scripted", "kept at 'dead.b': no")]
     letter = script.addresses[-1]
     assert (letter.destination, letter.key) == ("dead.b", "b")
     assert letter.headers == (
@@ -49,7 +49,7 @@ async def test_a_dead_letter_is_retried(error: DeliveryError) -> None:
         ticket = put(lane, record("1"))
         await ticket.done.wait()
     assert script.writes == [["1"]] * 4
-    assert ticket.failures == [("1", "scripted", "no; kept at 'dead'")]
+    assert ticket.failures == [("1", "scripted", "kept at 'dead': no")]
 
 
 async def test_what_is_given_up_for_another_reason_is_not_redirected() -> None:

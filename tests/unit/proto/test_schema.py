@@ -431,6 +431,7 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
         "envelopes": (3, "repeated bytes", None),
         "json": (4, "repeated bytes", None),
         "mixed": (5, "repeated bytes", None),
+        "levels": (6, "repeated uint32", None),
     },
     "PublishResponse": {
         "opened": (1, "message bronze.sidecar.v1.Opened", "kind"),
