@@ -30,6 +30,8 @@ class Script:
     """Ids in the order in which they were stored."""
     writes: list[list[str]] = field(default_factory=list)
     """Ids of each write, stored or not."""
+    addresses: list[Address] = field(default_factory=list)
+    """Where each of these was to go."""
     opened: int = 0
     pings: int = 0
     gate: asyncio.Event | None = None
@@ -54,6 +56,7 @@ class ScriptedSink:
         if script.gate:
             await script.gate.wait()
         script.writes.append([record.event.id for record in batch])
+        script.addresses += [record.address for record in batch]
         failures = script.answers.pop(0)(batch) if script.answers else ()
         failed = {failure.place for failure in failures}
         script.stored += [record.event.id for place, record in enumerate(batch) if place not in failed]
@@ -72,6 +75,7 @@ class Scripted(Backend):
     template: str = "{{exchange}}.{{symbol}}"
     include: frozenset[str] | None = None
     meta_prefix: str = ""
+    dead_letter: str = ""
 
     @asynccontextmanager
     async def open(self, route: Route) -> AsyncIterator[ScriptedSink]:
@@ -83,7 +87,10 @@ class Scripted(Backend):
 
     def rules(self) -> Rules:
         return Rules(
-            destination=trusted(self.template, SUBJECT), include=self.include, meta_prefix=self.meta_prefix
+            destination=trusted(self.template, SUBJECT),
+            dead_letter=trusted(self.dead_letter, SUBJECT) if self.dead_letter else None,
+            include=self.include,
+            meta_prefix=self.meta_prefix,
         )
 
     def faults(self) -> Iterator[tuple[str, Fault]]:

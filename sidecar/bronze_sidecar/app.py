@@ -32,6 +32,8 @@ from bronze_sidecar.configuration.bounds import MEBIBYTE, OWN_MEMORY, request_by
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Permanent
+from bronze_sidecar.ingest.dead_letter_file import DeadLetterFile
+from bronze_sidecar.ingest.failures import Failures
 from bronze_sidecar.ingest.server import SERVICE, SidecarService
 from bronze_sidecar.telemetry.admin import Admin
 from bronze_sidecar.telemetry.logs import logger
@@ -53,7 +55,15 @@ class Sidecar:
         self.metrics = Metrics()
         self.metrics.show_bounds(config, [backend.name for backend in config.backends])
         self.lanes = [Lane(backend, config, self.metrics.lane(backend.name)) for backend in config.backends]
-        self.service = SidecarService(config, self.lanes, self.metrics)
+        self._dead_letters = (
+            DeadLetterFile(config.dead_letter_file, config.dead_letter_max_bytes, self.metrics)
+            if config.dead_letter_file
+            else None
+        )
+        self._failures = Failures(self._dead_letters.put if self._dead_letters else None)
+        for lane in self.lanes:
+            lane.on_lost = self._failures.lost
+        self.service = SidecarService(config, self.lanes, self.metrics, self._failures)
         self._health = health.HealthServicer()
         self._log = logger()
         self._stopping = False
@@ -106,6 +116,9 @@ class Sidecar:
             if admin:
                 admin.close()
             await _end(stop, *watching, *lanes)
+            self._failures.close()
+            if self._dead_letters:
+                await asyncio.to_thread(self._dead_letters.close)
 
     def _warn_of_what_others_can_see(self, unix_paths: list[Path]) -> None:
         for backend in self.config.backends:
@@ -220,6 +233,7 @@ class Sidecar:
                 }
                 for lane in self.lanes
             },
+            "last_failures": self._failures.last(),
         }
 
     async def _watch_readiness(self) -> None:

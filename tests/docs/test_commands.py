@@ -16,7 +16,7 @@ from doc_pages import DOCS, README, ROOT, Block, blocks, commands
 from pipeline_jobs import PROGRAM as PIPELINE
 from sidecar_process import PROGRAM as SIDECAR
 
-SIDECAR_COMMANDS = [(block, words) for block, words in commands("bronze-sidecar") if words[0] != "send"]
+SIDECAR_COMMANDS = [(block, words) for block, words in commands("bronze-sidecar") if "send" not in words[:2]]
 PIPELINE_COMMANDS = list(commands("bronze-pipeline"))
 OWN_PAGES = [README, *DOCS]
 
@@ -38,6 +38,8 @@ def folder(tmp_path: Path) -> Path:
     """Return a folder with the files that the command lines name."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "sidecar.yaml").write_text((ROOT / "examples/nats.yaml").read_text())
+    for name in ("letters.jsonl", "letters.jsonl.1"):
+        (tmp_path / name).touch()
     return tmp_path
 
 

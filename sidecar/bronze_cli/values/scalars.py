@@ -218,6 +218,37 @@ class InputFile(Scalar):
         return [fault] if fault else text
 
 
+class OutputFile(Scalar):
+    """A file to write, in a folder that exists."""
+
+    metavar = "FILE"
+
+    def read(self, text: str) -> Path | list[Fault]:
+        fault = _output_fault(text)
+        return [fault] if fault else Path(text)
+
+
+def _output_fault(text: str) -> Fault | None:
+    """Return why a file cannot be written and replaced, or None."""
+    if not text or "\0" in text:
+        return Fault("does not name a file.")
+    path = Path(text)
+    try:
+        if not path.parent.is_dir():
+            return Fault(f"the folder '{path.parent}' does not exist.")
+        if path.is_dir():
+            return Fault(f"'{text}' is a folder.", "Add the name of a file.")
+        if path.exists() and not path.is_file():
+            return Fault(f"'{text}' is not a regular file.")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            return Fault(f"the folder '{path.parent}' is not writable by this user.")
+        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            return Fault(f"the file '{text}' is not writable by this user.")
+    except OSError as error:
+        return Fault(f"the file cannot be written: {error.strerror}.")
+    return None
+
+
 def file_fault(text: str, *, shown: bool = True) -> Fault | None:
     """Return why a file cannot be read, or None. Unless `shown`, hide the path: it may be a secret."""
     if not text or "\0" in text:

@@ -34,6 +34,12 @@ PROGRAM = Program(
             "bronze_sidecar.cli.send",
         ),
         Command(
+            "dead-letters",
+            "show|send FILE",
+            "list what was not published, or publish it again",
+            "bronze_sidecar.cli.dead_letters",
+        ),
+        Command(
             "health",
             "[OPTIONS]",
             "ask the sidecar running with these options if it is alive",

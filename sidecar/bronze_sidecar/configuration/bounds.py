@@ -18,6 +18,7 @@ CGROUP_FILES = (
 REQUEST_OVERHEAD = 192 << 10
 # An event in a queue takes about as much beside its envelope as one of this size.
 EVENTS_OF_QUEUE = 100_000, 64 * MEBIBYTE
+DEAD_LETTER_FILES = 3
 # Sessions are kept for a while after their streams are gone.
 SESSIONS_OF_STREAM = 4
 
@@ -51,6 +52,11 @@ def bounds(memory: int, max_event_bytes: int) -> Bounds:
 def request_bytes(max_event_bytes: int) -> int:
     """Return the most bytes of one request."""
     return max_event_bytes + REQUEST_OVERHEAD
+
+
+def least_dead_letter_bytes(max_event_bytes: int) -> int:
+    """Return how much the dead-letter files need, so that each takes a whole request as base64."""
+    return DEAD_LETTER_FILES * 2 * request_bytes(max_event_bytes)
 
 
 def available_memory() -> int:

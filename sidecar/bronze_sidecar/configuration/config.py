@@ -18,6 +18,7 @@ from bronze_cli.values import (
     ListenAddress,
     ListOf,
     Number,
+    OutputFile,
     Size,
     SocketMode,
     Switch,
@@ -25,7 +26,13 @@ from bronze_cli.values import (
     is_loopback,
 )
 
-from bronze_sidecar.configuration.bounds import DEFAULT_MEMORY, LEAST_MEMORY, available_memory, bounds
+from bronze_sidecar.configuration.bounds import (
+    DEFAULT_MEMORY,
+    LEAST_MEMORY,
+    available_memory,
+    bounds,
+    least_dead_letter_bytes,
+)
 from bronze_sidecar.configuration.file import from_file
 from bronze_sidecar.routing.route import trial_faults
 from bronze_sidecar.sinks import BACKENDS, Backend
@@ -112,6 +119,15 @@ class Config:
     retry_backoff_max_ms: int = option(
         Integer(1, 3_600_000), "Longest wait before any retry.", default=10_000
     )
+    dead_letter_file: Path | None = option(
+        OutputFile(),
+        "File to which events are appended that were rejected or given up, one JSON object per line.",
+    )
+    dead_letter_max_bytes: int = option(
+        Size(MEBIBYTE, 1 << 50),
+        "Maximum bytes of the dead-letter file and the two before it, which end in .1 and .2.",
+        default=96 * MEBIBYTE,
+    )
 
 
 VARIABLE_PREFIX = "SIDECAR_"
@@ -183,12 +199,7 @@ def _mistaken_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
             yield Problem(name, "is not read by the sidecar.", f"Did you mean {meant}?")
 
 
-def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
-    """Yield conflicts between the process's own options, each with the option to name."""
-    if config.retry_backoff_ms > config.retry_backoff_max_ms:
-        yield "retry_backoff_ms", Fault("is greater than --retry-backoff-max-ms.")
-    if config.max_event_bytes > config.max_queue_bytes:
-        yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
+def _spool_faults(config: Config) -> Iterator[tuple[str, Fault]]:
     spilling = [backend.name for backend in config.backends if backend.when_full == "spill"]
     if spilling and config.spool_dir is None:
         yield (
@@ -197,6 +208,21 @@ def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
         )
     if config.spool_dir and not spilling:
         yield "spool_dir", Fault("has no effect on its own.", "Add --<back end>-when-full=spill.")
+
+
+def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
+    """Yield conflicts between the process's own options, each with the option to name."""
+    if config.retry_backoff_ms > config.retry_backoff_max_ms:
+        yield "retry_backoff_ms", Fault("is greater than --retry-backoff-max-ms.")
+    if config.max_event_bytes > config.max_queue_bytes:
+        yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
+    yield from _spool_faults(config)
+    least = least_dead_letter_bytes(config.max_event_bytes)
+    if config.dead_letter_file and config.dead_letter_max_bytes < least:
+        yield (
+            "dead_letter_max_bytes",
+            Fault("is too little for the largest event.", f"With this --max-event-bytes it needs {least}."),
+        )
     if (config.tls_cert_file is None) != (config.tls_key_file is None):
         given, absent = ("cert", "key") if config.tls_cert_file else ("key", "cert")
         yield f"tls_{given}_file", Fault("has no effect on its own.", f"Add --tls-{absent}-file.")

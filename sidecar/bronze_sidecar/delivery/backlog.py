@@ -15,7 +15,7 @@ It has no clock of its own and never waits, so that every history can be tried i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -63,7 +63,13 @@ class Settled(NamedTuple):
 class Backlog:
     """What waits for one back end."""
 
-    def __init__(self, backend: str, retry_limit: int, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        backend: str,
+        retry_limit: int,
+        backoff: Backoff,
+        redirect: Callable[[Item, str], Chunk | None] | None = None,
+    ) -> None:
         self.events = 0
         """Records not settled yet, those in a write included."""
         self.bytes = 0
@@ -74,6 +80,8 @@ class Backlog:
         self._backend = backend
         self._retry_limit = retry_limit
         self._backoff = backoff
+        self._redirect = redirect
+        """Returns what to write instead of a record that was refused for good."""
         self._first: deque[Item] = deque()
         """What goes before everything else: records of a write that were not stored, and are not to blame."""
         self._held = HeldKeys()
@@ -234,7 +242,7 @@ class Backlog:
                 self._forget(1, item.size)
             elif isinstance(error, Permanent):
                 given_up += 1
-                self._give_up(item, str(error))
+                self._refuse(item, str(error))
             elif isinstance(error, NotTried):
                 item.may_be_stored |= error.may_be_stored
                 left.append(item)
@@ -350,6 +358,14 @@ class Backlog:
         else:
             self._give_up(item, f"not stored after {retries}: {error}")
         return True
+
+    def _refuse(self, item: Item, reason: str) -> None:
+        instead = self._redirect(item, reason) if self._redirect else None
+        if instead:
+            self.put(instead.ticket, instead.records, instead.bytes, instead.since)
+            self._forget(1, item.size)
+        else:
+            self._give_up(item, reason)
 
     def _give_up(self, item: Item, reason: str) -> None:
         item.ticket.failed(item.record, self._backend, reason)

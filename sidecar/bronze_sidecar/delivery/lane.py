@@ -9,13 +9,14 @@ import asyncio
 import math
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.backlog import Backlog, Settled
 from bronze_sidecar.delivery.backoff import Backoff
 from bronze_sidecar.delivery.batch import OutcomeListener, WriteBatch
+from bronze_sidecar.delivery.redirect import Redirect
 from bronze_sidecar.delivery.spilling import SpillBounds, Spilling
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.route import Route
@@ -38,6 +39,8 @@ class Lane:
         self.metrics = metrics
         self.connected = asyncio.Event()
         """Set once the back end has been reached for the first time."""
+        self.on_lost: Callable[[str, Record, str], None] = lambda *_: None
+        """Called for a record that is given up after it was acknowledged from disk."""
         self.order = ""
         """Which order the back end keeps, once it has been reached."""
         # Spilling begins before a single producer has used up its credits, which would stop it.
@@ -48,7 +51,9 @@ class Lane:
         self._retry_limit = config.retry_limit
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._retry_seconds = (config.retry_limit or math.inf) * config.retry_backoff_max_ms / 1000
-        self._backlog = Backlog(self.name, config.retry_limit, self._backoff)
+        dead_letter = self.route.rules.dead_letter
+        redirect = Redirect(self.name, dead_letter) if dead_letter else None
+        self._backlog = Backlog(self.name, config.retry_limit, self._backoff, redirect)
         self._in_flight: WriteBatch | None = None
         self.spilling = self._spilling_to(config) if backend.when_full == "spill" else None
         self._arrived = asyncio.Event()
@@ -140,7 +145,7 @@ class Lane:
         self._less.set()
 
     def _failed_after_spilling(self, record: Record, reason: str) -> None:
-        self._log.error("given up after it was acknowledged", event_id=record.event.id, reason=reason)
+        self.on_lost(self.name, record, reason)
 
     def hurry(self) -> None:
         """Stop waiting for fuller batches: the process is stopping."""

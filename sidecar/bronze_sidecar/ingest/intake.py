@@ -21,6 +21,8 @@ from bronze_sidecar.envelope.event import EVENT_ID_HEADS, META, Event, Groups
 from bronze_sidecar.envelope.payloads import ORIGINS, PAYLOAD_CASES, snake_case
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, timestamp_field, varint_field
 from bronze_sidecar.errors import Rejected
+from bronze_sidecar.ingest.dead_letters import Form
+from bronze_sidecar.ingest.failures import StreamFailures, StreamPlace, place
 from bronze_sidecar.mapping.limits import LONGEST_NAME
 from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
 from bronze_sidecar.mapping.stream_end import end_event
@@ -53,7 +55,16 @@ class Contents:
     Raise ValueError, with a reason, for one that is not a batch.
     """
 
-    __slots__ = ("are_envelopes", "are_mixed", "dropped", "first_position", "messages", "sequence", "size")
+    __slots__ = (
+        "are_envelopes",
+        "are_mixed",
+        "dropped",
+        "first_position",
+        "levels",
+        "messages",
+        "sequence",
+        "size",
+    )
 
     def __init__(self, batch: Batch) -> None:
         envelopes, json, mixed = batch.envelopes, batch.json, batch.mixed
@@ -80,6 +91,9 @@ class Contents:
             raise ValueError(f"the batch has more than {MOST_MESSAGES} messages")
         if self.first_position + count > FARTHEST_POSITION:
             raise ValueError(f"positions end at {FARTHEST_POSITION}")
+        self.levels: Sequence[int] = batch.levels
+        if self.levels and (not self.are_envelopes or len(self.levels) != count):
+            raise ValueError("a batch with levels has one for each of its envelopes")
         self.size = sum(map(len, blocks))
         self.messages: Sequence[bytes] = blocks
         if blocks is json:
@@ -90,7 +104,10 @@ class Ticket:
     """A producer's batch on its way: counts what is still open, and says when nothing is."""
 
     __slots__ = (
+        "_are_envelopes",
+        "_are_mixed",
         "_done",
+        "_operators",
         "events",
         "failures",
         "filtered",
@@ -103,17 +120,21 @@ class Ticket:
 
     is_durable = False
 
-    def __init__(self, contents: Contents, done: Callable[[Ticket], None]) -> None:
+    def __init__(self, contents: Contents, operators: StreamFailures, done: Callable[[Ticket], None]) -> None:
         self.sequence = contents.sequence
         self.is_end = contents.dropped is not None
         self.messages = len(contents.messages)
         self.size = contents.size
+        self._are_envelopes = contents.are_envelopes
+        self._are_mixed = contents.are_mixed
         self.events = 0
         """Events that the batch became."""
         self.filtered = 0
         self.open = 1
         """Records not settled yet, and one while the batch is being taken in."""
         self.failures: list[Failure] = []
+        self._operators = operators
+        """Who is told of failures beside the producer."""
         self._done = done
 
     def stored(self, count: int) -> None:
@@ -124,29 +145,39 @@ class Ticket:
 
     def failed(self, record: Record, backend: str, reason: str) -> None:
         """Take note that a record will never be stored."""
-        position, level = self.place_of(record.event)
-        failure = Failure(
-            position=position,
-            kind=FailureKind.FAILURE_KIND_FAILED,
-            reason=reason[:LONGEST_REASON],
-            backend=backend,
+        position, level = self._operators.place_of(record.event)
+        reason = reason[:LONGEST_REASON]
+        self.failures.append(
+            Failure(
+                position=position,
+                kind=FailureKind.FAILURE_KIND_FAILED,
+                reason=reason,
+                backend=backend,
+                level=level,
+            )
         )
-        if level:
-            failure.level = int(level)
-        self.failures.append(failure)
+        self._operators.failed(record, backend, reason)
         self.stored(1)
 
-    @staticmethod
-    def place_of(event: Event) -> tuple[int, str]:
-        """Return the position of an event's message, and its level if it is one of several."""
-        position, _, level = event.id.rpartition(":")[2].partition(".")
-        return int(position), level
+    def position_of(self, event: Event) -> int:
+        """Return the position of an event's message."""
+        return self._operators.place_of(event).position
 
-    def rejected(self, position: int, reason: str) -> None:
-        """Take note of a message that became no event."""
+    def rejected(self, position: int | str, reason: str, message: bytes) -> None:
+        """Take note of a message that became no event; a level's position is `<position>.<level>`."""
+        is_envelope = self._are_envelopes or (self._are_mixed and not message.startswith(JSON_STARTS))
+        self._reject(place(str(position)), reason, "envelope" if is_envelope else "json", message)
+
+    def rejected_event(self, event: Event, reason: str) -> None:
+        """Take note of an event that gets to no lane."""
+        self._reject(self._operators.place_of(event), reason, "envelope", event.envelope)
+
+    def _reject(self, where: StreamPlace, reason: str, form: Form, content: bytes) -> None:
+        reason = reason[:LONGEST_REASON]
         self.failures.append(
-            Failure(position=position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason[:LONGEST_REASON])
+            Failure(position=where.position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason)
         )
+        self._operators.rejected(where, reason, form, content)
 
     def outcome(self) -> Outcome:
         """Return what became of the events. The stream's end is none of the producer's."""
@@ -182,9 +213,15 @@ class Intake:
     """Takes the batches of one stream into the lanes."""
 
     def __init__(
-        self, context: StreamContext, admission: Admission, max_event_bytes: int, metrics: Metrics
+        self,
+        context: StreamContext,
+        admission: Admission,
+        max_event_bytes: int,
+        metrics: Metrics,
+        operators: StreamFailures,
     ) -> None:
         self._context = context
+        self._operators = operators
         self._admission = admission
         # Every event carries the context.
         shared = sum(len(key) + len(value) for key, value in context.meta.items()) + USUAL_EVENT_BYTES
@@ -216,7 +253,7 @@ class Intake:
         """
         seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
         ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
-        ticket = Ticket(contents, done)
+        ticket = Ticket(contents, self._operators, done)
         self._metrics.received.inc(ticket.messages)
         self._metrics.received_bytes.inc(len(request))
         slices: Iterable[Groups]
@@ -279,7 +316,7 @@ class Intake:
         for group in groups:
             for event in group:
                 if (size := len(event.envelope)) > self._max_event_bytes:
-                    ticket.rejected(ticket.place_of(event)[0], self._too_large(size))
+                    ticket.rejected_event(event, self._too_large(size))
             kept.append([event for event in group if len(event.envelope) <= self._max_event_bytes])
         return list(filter(None, kept)), [len(event.envelope) for group in kept for event in group]
 
@@ -304,12 +341,12 @@ class Intake:
             length = len(line)
             size += length
             if length > largest:
-                ticket.rejected(position, self._too_large(length))
+                ticket.rejected(position, self._too_large(length), line)
                 continue
             try:
                 events, others = map_message(line, position, ingest_field)
             except Rejected as error:
-                ticket.rejected(position, str(error))
+                ticket.rejected(position, str(error), line)
                 # To refuse a message takes time as well.
                 count += 1 + length // USUAL_EVENT_BYTES
                 if count > most_events:
@@ -333,7 +370,7 @@ class Intake:
         envelopes = {position: each for position, each in numbered if not each.startswith(JSON_STARTS)}
         typed = [_decoded(envelope) for envelope in envelopes.values()]
         made = self._events(envelopes.values(), typed, envelopes, ingest_field, ticket)
-        events = {ticket.place_of(event)[0]: event for event in made}
+        events = {ticket.position_of(event): event for event in made}
         map_json = self._mapper.first_events
 
         def map_message(message: bytes, position: int, ingest_field: bytes) -> Mapped:
@@ -353,7 +390,10 @@ class Intake:
             # One of them is not an envelope: look at each alone, to refuse only that one.
             typed = []
         messages = contents.messages
-        positions = range(contents.first_position, contents.first_position + len(messages))
+        first = contents.first_position
+        positions: Sequence[int | str] = range(first, first + len(messages))
+        if contents.levels:
+            positions = [f"{first}.{level}" for level in contents.levels]
         step = self._slice_events
         if len(messages) <= step and typed:
             yield list(zip(self._events(messages, typed, positions, ingest_field, ticket)))
@@ -368,7 +408,7 @@ class Intake:
         self,
         envelopes: Collection[bytes],
         typed: Collection[NormalizedEvent | None],
-        positions: Collection[int],
+        positions: Collection[int | str],
         ingest_field: bytes,
         ticket: Ticket,
     ) -> list[Event]:
@@ -379,11 +419,12 @@ class Intake:
         for envelope, event, position in zip(envelopes, typed, positions, strict=True):
             case = cases.get(event.WhichOneof("payload")) if event is not None else None
             if event is None or case is None or not (exchange := event.exchange):
-                ticket.rejected(position, _fault(event))
+                ticket.rejected(position, _fault(event), envelope)
                 continue
             symbol = event.symbol
             if len(exchange) + len(symbol) > longest:
-                ticket.rejected(position, f"exchange and symbol have more than {LONGEST_NAME} characters")
+                reason = f"exchange and symbol have more than {LONGEST_NAME} characters"
+                ticket.rejected(position, reason, envelope)
                 continue
             event_id = f"{prefix}{position}"
             id_bytes = event_id.encode()

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Rejected
+from bronze_sidecar.ingest.failures import Failures, StreamFailures
 from bronze_sidecar.ingest.intake import Admission, Contents, Intake
 from bronze_sidecar.ingest.session import ProducerSession, ProducerSessions
 from bronze_sidecar.mapping.mapper import StreamContext
@@ -53,9 +54,12 @@ def taken_over_error() -> CallRefused:
 class SidecarService:
     """Takes batches from producers and answers when they are done."""
 
-    def __init__(self, config: Config, lanes: Sequence[Lane], metrics: Metrics) -> None:
+    def __init__(
+        self, config: Config, lanes: Sequence[Lane], metrics: Metrics, failures: Failures | None = None
+    ) -> None:
         self._lanes = lanes
         self._metrics = metrics
+        self._failures = failures or Failures()
         self._max_event_bytes = config.max_event_bytes
         self._max_streams = config.max_streams
         self._max_sessions = config.max_sessions
@@ -124,7 +128,7 @@ class SidecarService:
                 message = PublishBatchRequest.FromString(request)
             except DecodeError as error:
                 raise invalid("the request is not a PublishBatchRequest") from error
-            intake = self._intake(message.context)
+            intake = self._intake(message.context, producer_id="")
             try:
                 ticket = await intake.take(contents_of(message.batch), request, lambda _: done.set())
             finally:
@@ -133,7 +137,7 @@ class SidecarService:
         await done.wait()
         return PublishBatchResponse(outcome=ticket.outcome()).SerializeToString()
 
-    def _intake(self, message: StreamContextMessage) -> Intake:
+    def _intake(self, message: StreamContextMessage, producer_id: str) -> Intake:
         try:
             context = StreamContext(
                 stream_id=message.stream_id,
@@ -145,7 +149,8 @@ class SidecarService:
             )
         except Rejected as error:
             raise invalid(f"context: {error}") from error
-        return Intake(context, self._admission, self._max_event_bytes, self._metrics)
+        operators = StreamFailures(self._failures, context, producer_id)
+        return Intake(context, self._admission, self._max_event_bytes, self._metrics, operators)
 
     # -- a stream
 
@@ -211,7 +216,7 @@ class SidecarService:
         producer_id, known = message.open.producer_id, message.open.acknowledged_sequence
         if not 0 < len(producer_id) <= PRODUCER_ID_LIMIT:
             raise invalid(f"producer_id must have 1 to {PRODUCER_ID_LIMIT} characters")
-        intake = self._intake(message.open.context)
+        intake = self._intake(message.open.context, producer_id)
         key = producer_id, message.open.context.stream_id
         session = self._sessions.resume(*key, known)
         if session is None:

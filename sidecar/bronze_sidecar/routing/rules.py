@@ -31,6 +31,8 @@ class Rules:
     """By payload case; beats the template."""
     include: frozenset[str] | None = None
     """The payload cases to publish; None means all."""
+    dead_letter: Template | None = None
+    """Where records go that were refused for good; None means nowhere."""
     key: Template | None = None
     """Events with the same key stay in order; None means the destination itself is the key."""
     type_headers: bool = True
@@ -46,7 +48,7 @@ class Rules:
 
     def templates(self) -> list[Template]:
         """Return every template in use."""
-        templates = [self.destination, self.template, self.key]
+        templates = [self.destination, self.template, self.key, self.dead_letter]
         templates += [*self.routing.values(), *self.templated_headers.values()]
         return [template for template in templates if template]
 

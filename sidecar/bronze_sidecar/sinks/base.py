@@ -71,6 +71,14 @@ def batch_delay(default: int) -> Any:
     return option(Integer(0, 60_000), "How long a batch waits for more records.", default=default)
 
 
+def dead_letter_doc(destination: str) -> str:
+    """Describe the option that names a dead-letter destination."""
+    return (
+        f"{destination} for events that are refused for good, with the reason in `deadLetterReason` and where"
+        " they were refused in `deadLetterDestination`; nowhere if not given."
+    )
+
+
 def meta_prefix(default: str) -> Any:
     """Declare the prefix of headers made from meta entries."""
     return option(

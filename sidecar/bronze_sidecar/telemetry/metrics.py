@@ -71,6 +71,8 @@ class Metrics:
         self.received_bytes = self._counter("received_bytes", "Bytes of the requests taken from producers.")
         self.filtered = self._counter("events_filtered", "Events that no back end takes.")
         self.rejected = self._counter("events_rejected", "Events refused as malformed.")
+        self.dead_letters = self._counter("dead_letters", "Lines written to the dead-letter file.")
+        self.dead_letters_lost = self._counter("dead_letters_lost", "Lines that could not be written to it.")
         self.streams = self._gauge("streams", "Open producer streams.")
         self.published = self._counter("events_published", "Records confirmed by the back end.", "backend")
         self.published_bytes = self._counter("published_bytes", "Bytes of envelopes confirmed.", "backend")

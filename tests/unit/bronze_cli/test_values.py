@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from bronze_cli.values import (
     Integer,
     ListOf,
     Number,
+    OutputFile,
     Scalar,
     Secret,
     SocketMode,
@@ -82,3 +84,34 @@ def test_a_kind_must_say_how_it_is_read():
 def test_a_file_is_given_as_its_path(tmp_path):
     (tmp_path / "file").write_text("")
     assert File().parse(f"{tmp_path}/file") == Path(tmp_path, "file")
+
+
+def test_a_file_to_write_may_be_new_or_old(tmp_path):
+    assert OutputFile().parse(f"{tmp_path}/new") == Path(tmp_path, "new")
+    (tmp_path / "old").write_text("")
+    assert OutputFile().parse(f"{tmp_path}/old") == Path(tmp_path, "old")
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert OutputFile().parse("") == [Fault("does not name a file.")]
+    assert OutputFile().parse(f"{tmp_path}/no/file") == [Fault(f"the folder '{tmp_path}/no' does not exist.")]
+    assert OutputFile().parse(str(tmp_path)) == [
+        Fault(f"'{tmp_path}' is a folder.", "Add the name of a file.")
+    ]
+    assert OutputFile().parse(f"{tmp_path}/pipe") == [Fault(f"'{tmp_path}/pipe' is not a regular file.")]
+    assert OutputFile().parse(f"{tmp_path}/{'x' * 300}") == [
+        Fault("the file cannot be written: File name too long.")
+    ]
+
+
+def test_a_file_that_this_user_may_not_write_is_refused(tmp_path, monkeypatch):
+    # The user of a test may be root, who may write anything.
+    allowed = set()
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) in allowed)
+    (tmp_path / "file").write_text("")
+    problem = f"the folder '{tmp_path}' is not writable by this user."
+    assert OutputFile().parse(f"{tmp_path}/file") == [Fault(problem)]
+    allowed.add(tmp_path)
+    problem = f"the file '{tmp_path}/file' is not writable by this user."
+    assert OutputFile().parse(f"{tmp_path}/file") == [Fault(problem)]

@@ -136,19 +136,19 @@ def test_help_is_short_and_lists_the_commands(arguments, capsys):
     assert main(arguments) == 0
     output = capsys.readouterr()
     assert output.out.startswith("usage: bronze-sidecar COMMAND [OPTIONS]\n")
-    for command in ("run", "check", "send", "health", "schema", "completion"):
+    for command in ("run", "check", "send", "dead-letters", "health", "schema", "completion"):
         assert f"\n  {command} " in output.out
     assert len(output.out.splitlines()) < 20
     assert output.err == ""
 
 
-@pytest.mark.parametrize("command", ["run", "check", "send", "health", "schema"])
+@pytest.mark.parametrize("command", ["run", "check", "send", "dead-letters", "health", "schema"])
 @pytest.mark.parametrize("form", ["{} --help", "{} -h", "{} --unknown --help", "help {}"])
 def test_help_on_a_command_is_about_itself(command, form, capsys):
     assert main(form.format(command).split()) == 0
     output = capsys.readouterr()
     assert output.out.startswith(f"usage: bronze-sidecar {command}")
-    assert ("--json" in output.out) == (command == "check")
+    assert ("--json" in output.out) == (command in {"check", "dead-letters"})
     assert ("--grace-seconds N" in output.out) == (command == "run")
     assert "--kafka-brokers" not in output.out
     assert all(len(line) <= 100 for line in output.out.splitlines())

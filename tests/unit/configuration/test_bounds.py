@@ -69,3 +69,11 @@ def test_sizes_may_have_units(text: str, size: int) -> None:
 )
 def test_a_wrong_size_is_refused(text: str, problem: str) -> None:
     assert problems_of(f"--memory-limit={text}") == [problem]
+
+
+def test_each_dead_letter_file_must_hold_the_largest_request(tmp_path):
+    file = f"--dead-letter-file={tmp_path}/dead"
+    needed = "is too little for the largest event. With this --max-event-bytes it needs 7471104."
+    assert problems_of(file, "--dead-letter-max-bytes=7Mi") == [f"--dead-letter-max-bytes: {needed}"]
+    assert load([file, "--dead-letter-max-bytes=7471104"], {}).dead_letter_max_bytes == 7_471_104
+    assert load(["--dead-letter-max-bytes=1Mi"], {}).dead_letter_file is None

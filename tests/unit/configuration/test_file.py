@@ -217,7 +217,7 @@ def test_a_mapping_that_holds_itself_is_refused(file):
     assert file.problems("&a\nkafka: *a\n") == [
         (
             "sidecar.yaml:2: kafka.kafka: no such option."
-            " Choose from brokers, topic, topic_routing, topic_template, key_template,"
+            " Choose from brokers, topic, topic_routing, topic_template, dead_letter_topic, key_template,"
             " static_headers, meta_headers_prefix, client_id, ssl, sasl_mechanism, sasl_username,"
             " sasl_password, sasl_password_file, compression, acks, idempotent, schema_registry_url,"
             " schema_registry_ca_file, schema_registry_auth_username, schema_registry_auth_password,"

@@ -25,9 +25,11 @@ PROCESS = words("""
     --socket-mode --log-level --log-format --grace-seconds --max-event-bytes
     --memory-limit --max-queue-events --max-queue-bytes --max-streams --max-sessions
     --spool-dir --spool-max-bytes --retry-limit --retry-backoff-ms --retry-backoff-max-ms
+    --dead-letter-file --dead-letter-max-bytes
 """)
 KAFKA = words("""
     --kafka-brokers --kafka-topic --kafka-topic-routing --kafka-topic-template --kafka-key-template
+    --kafka-dead-letter-topic
     --kafka-include-payloads --kafka-static-headers --kafka-meta-headers-prefix --kafka-client-id
     --kafka-ssl --kafka-ssl-ca-file --kafka-ssl-cert-file --kafka-ssl-key-file
     --kafka-sasl-mechanism --kafka-sasl-username --kafka-sasl-password
@@ -41,12 +43,12 @@ NATS = words("""
     --nats-servers --nats-subject --nats-subject-routing --nats-subject-template --nats-include-payloads
     --nats-static-headers --nats-meta-headers-prefix --nats-user --nats-pass --nats-token --nats-creds-file
     --nats-tls --nats-tls-ca-file --nats-tls-cert-file --nats-tls-key-file --nats-jetstream --nats-stream
-    --nats-batching --nats-max-batch-size --nats-max-batch-delay-ms
+    --nats-dead-letter-subject --nats-batching --nats-max-batch-size --nats-max-batch-delay-ms
     --nats-when-full
 """)
 KINESIS = words("""
     --kinesis-stream --kinesis-region --kinesis-stream-routing --kinesis-partition-key-template
-    --kinesis-include-payloads --kinesis-static-headers
+    --kinesis-dead-letter-stream --kinesis-include-payloads --kinesis-static-headers
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --kinesis-endpoint-url
     --kinesis-tls-ca-file --kinesis-strict-order --kinesis-max-record-bytes --kinesis-max-call-bytes
     --kinesis-max-batch-size --kinesis-max-batch-delay-ms
@@ -55,11 +57,13 @@ KINESIS = words("""
 REDIS = words("""
     --redis-host --redis-url --redis-stream --redis-port --redis-password --redis-username
     --redis-tls --redis-tls-ca-file --redis-tls-cert-file --redis-tls-key-file --redis-db
+    --redis-dead-letter-stream
     --redis-stream-routing --redis-stream-template --redis-include-payloads --redis-static-headers
     --redis-meta-headers-prefix --redis-maxlen --redis-max-batch-size --redis-max-batch-delay-ms
     --redis-when-full
 """)
 SQS = words("""
+    --sqs-dead-letter-queue-url
     --sqs-queue-url --sqs-region --sqs-queue-routing --sqs-include-payloads --sqs-static-attributes
     --sqs-message-attributes --sqs-message-group-template
     --sqs-access-key --sqs-secret-key --sqs-session-token --sqs-endpoint-url
@@ -96,6 +100,13 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--max-queue-events", "7", 7, []),
     ("--max-queue-bytes", "2097152", 2_097_152, []),
     ("--memory-limit", "256Mi", 268_435_456, []),
+    ("--kafka-dead-letter-topic", "dead", "dead", []),
+    ("--nats-dead-letter-subject", "dead.{{symbol}}", "dead.{{symbol}}", []),
+    ("--kinesis-dead-letter-stream", "dead", "dead", []),
+    ("--redis-dead-letter-stream", "dead", "dead", []),
+    ("--sqs-dead-letter-queue-url", f"{QUEUE}dead", f"{QUEUE}dead", []),
+    ("--dead-letter-file", "FILE", "FILE", []),
+    ("--dead-letter-max-bytes", "30Mi", 31_457_280, ["--dead-letter-file=FILE"]),
     ("--max-streams", "5", 5, []),
     ("--max-sessions", "9", 9, []),
     ("--retry-limit", "3", 3, []),

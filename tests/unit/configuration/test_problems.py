@@ -650,6 +650,17 @@ def test_an_sqs_message_has_at_most_ten_attributes():
     ]
 
 
+def test_the_attributes_of_dead_letters_count_too():
+    seven = ",".join(f"a{number}:x" for number in range(7))
+    queue = "--sqs-dead-letter-queue-url=https://sqs.eu-central-1.amazonaws.com/123456789012/dead"
+    assert problems_with_minimum(f"--sqs-static-attributes={seven}", queue) == [
+        (
+            "--sqs-static-attributes: a message would have 11 attributes; SQS allows 10, including"
+            " payloadCase and dataType and deadLetterReason and deadLetterDestination. Remove 1."
+        )
+    ]
+
+
 def test_static_and_templated_sqs_attributes_are_counted_together():
     static = ",".join(f"a{number}:x" for number in range(5))
     templated = ",".join(f"b{number}:x" for number in range(5))

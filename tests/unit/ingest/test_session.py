@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from bronze_client.schema import Batch, Failure, Outcome
+from bronze_sidecar.ingest.failures import Failures, StreamFailures
 from bronze_sidecar.ingest.intake import Contents, Ticket
 from bronze_sidecar.ingest.session import ProducerSession, ProducerSessions
+from bronze_sidecar.mapping.mapper import StreamContext
 
 
 def finish(session: ProducerSession, sequence: int, *, failures: int = 0) -> None:
@@ -14,7 +16,8 @@ def finish(session: ProducerSession, sequence: int, *, failures: int = 0) -> Non
     session.accepted = max(session.accepted, sequence)
     session.events_on_the_way += 1
     session.bytes_on_the_way += 2
-    ticket = Ticket(contents, session.finish)
+    operators = StreamFailures(Failures(), StreamContext(stream_id="s"), "")
+    ticket = Ticket(contents, operators, session.finish)
     ticket.events = 1
     ticket.failures = [Failure(position=number) for number in range(failures)]
     ticket.stored(1)

@@ -432,6 +432,7 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
         "json": (4, "repeated bytes", None),
         "mixed": (5, "repeated bytes", None),
         "end": (6, "message bronze.sidecar.v1.End", None),
+        "levels": (7, "repeated uint32", None),
     },
     "End": {
         "dropped": (1, "uint64", None),

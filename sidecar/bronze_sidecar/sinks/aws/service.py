@@ -154,15 +154,18 @@ def refused_entry(code: str, text: str, *, senders_fault: bool = False) -> Deliv
     return Permanent(said) if for_good else Transient(said)
 
 
-def plain_destinations(route: Route, option: str, routing_option: str) -> dict[str, str]:
+def plain_destinations(
+    route: Route, option: str, routing_option: str, dead_letter_option: str
+) -> dict[str, str]:
     """Return the destinations in use that do not depend on events, and the option that names each."""
     rules = route.rules
     used = {case: rules.template_of(case) for case in PAYLOAD_CASES if route.takes(case)}
-    return {
-        template.text: routing_option if case in rules.routing else option
-        for case, template in used.items()
-        if not template.placeholders
-    }
+    named = [
+        (template, routing_option if case in rules.routing else option) for case, template in used.items()
+    ]
+    if rules.dead_letter:
+        named.append((rules.dead_letter, dead_letter_option))
+    return {template.text: name for template, name in named if not template.placeholders}
 
 
 @asynccontextmanager

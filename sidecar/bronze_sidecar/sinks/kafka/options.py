@@ -35,6 +35,7 @@ from bronze_sidecar.sinks.base import (
     batch_delay,
     batch_size,
     both_or_neither,
+    dead_letter_doc,
     meta_prefix,
     meta_prefix_faults,
     tls_faults,
@@ -111,6 +112,7 @@ class Kafka(TlsFiles, Backend):
     topic_template: Template | None = option(
         Destination(TOPIC), "Topic template; overrides the default topic."
     )
+    dead_letter_topic: Template | None = option(Destination(TOPIC), dead_letter_doc("Topic"))
     key_template: Template = option(
         Destination(KEY),
         "Record key; records with the same key stay in order.",
@@ -161,6 +163,7 @@ class Kafka(TlsFiles, Backend):
             template=self.topic_template,
             routing=self.topic_routing or {},
             include=self.include_payloads,
+            dead_letter=self.dead_letter_topic,
             key=self.key_template,
             id_header=EVENT_ID_HEADER,
             static_headers=self.static_headers or {},

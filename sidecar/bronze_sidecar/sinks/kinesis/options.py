@@ -18,7 +18,7 @@ from bronze_sidecar.routing.rules import DEFAULT_KEY, Rules
 from bronze_sidecar.routing.template import Template, trusted
 from bronze_sidecar.routing.values import Destination, Headers, Routing
 from bronze_sidecar.sinks.aws.options import AwsBackend
-from bronze_sidecar.sinks.base import Sink, batch_size
+from bronze_sidecar.sinks.base import Sink, batch_size, dead_letter_doc
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -66,6 +66,7 @@ class Kinesis(AwsBackend):
     stream_routing: dict[str, Template] | None = option(
         Routing(STREAM), "Streams by payload case; override the default."
     )
+    dead_letter_stream: Template | None = option(Destination(STREAM), dead_letter_doc("Stream"))
     partition_key_template: Template = option(
         Destination(PARTITION_KEY),
         "Partition key; records with the same key stay in order.",
@@ -102,6 +103,7 @@ class Kinesis(AwsBackend):
             destination=self.stream,
             routing=self.stream_routing or {},
             include=self.include_payloads,
+            dead_letter=self.dead_letter_stream,
             key=self.partition_key_template,
             type_headers=False,
             static_headers=self.static_headers or {},

@@ -37,7 +37,9 @@ META = heads(10)
 async def open_kinesis(options: Kinesis, route: Route) -> AsyncIterator[KinesisSink]:
     """Make a client, and check that it can reach the streams whose names are fixed."""
     async with open_service(options, "PutRecords", CALLS_IN_FLIGHT) as service:
-        streams = plain_destinations(route, "--kinesis-stream", "--kinesis-stream-routing")
+        streams = plain_destinations(
+            route, "--kinesis-stream", "--kinesis-stream-routing", "--kinesis-dead-letter-stream"
+        )
         questions = [
             Question("describe_stream_summary", {"StreamName": stream}, option)
             for stream, option in streams.items()
@@ -51,11 +53,13 @@ async def open_kinesis(options: Kinesis, route: Route) -> AsyncIterator[KinesisS
 class RecordParts:
     """What all records of an address have in common."""
 
-    __slots__ = ("end", "order", "size")
+    __slots__ = ("end", "meta", "order", "size")
 
-    def __init__(self, address: Address, own_bytes: int) -> None:
+    def __init__(self, address: Address) -> None:
         self.order = address.order
-        self.size = len(address.key.encode()) + own_bytes
+        # Kinesis has no headers, and parsers add later map entries to earlier ones.
+        self.meta = b"".join(map_entry(META, name, value) for name, value in address.headers)
+        self.size = len(address.key.encode()) + len(self.meta)
         """Bytes that count in addition to the envelope."""
         self.end = b'","PartitionKey":%b}' % json.dumps(address.key).encode()
 
@@ -82,9 +86,6 @@ class KinesisSink:
         self._max_record_bytes = options.max_record_bytes
         self._call_limits = CallLimits(CALL_RECORDS, options.max_call_bytes)
         self._run = 1 if options.strict_order else CALL_RECORDS
-        static = (options.static_headers or {}).items()
-        # Parsers add later map entries to earlier ones.
-        self._meta = b"".join(map_entry(META, name, value) for name, value in static)
 
     async def ping(self) -> None:
         await self._service.ping(self._question)
@@ -108,10 +109,9 @@ class KinesisSink:
         return await carry_out(plan, send, CALLS_IN_FLIGHT)
 
     async def _put(self, stream: str, records: list[Record]) -> Mapping[int, DeliveryError]:
-        meta = self._meta
         entries = [
             b'{"Data":"'
-            + b2a_base64(record.event.envelope + meta, newline=False)
+            + b2a_base64(record.event.envelope + record.address.prepared.meta, newline=False)
             + record.address.prepared.end
             for record in records
         ]
@@ -126,5 +126,5 @@ class KinesisSink:
         }
 
     def _prepare(self, address: Address) -> RecordParts:
-        start = address.prepared = RecordParts(address, len(self._meta))
+        start = address.prepared = RecordParts(address)
         return start

@@ -22,6 +22,7 @@ from bronze_sidecar.sinks.base import (
     Backend,
     Sink,
     both_or_neither,
+    dead_letter_doc,
     meta_prefix,
     meta_prefix_faults,
     tls_faults,
@@ -123,6 +124,7 @@ class Nats(TlsFiles, Backend):
     subject_template: Template | None = option(
         Destination(SUBJECT), "Subject template; overrides the default subject."
     )
+    dead_letter_subject: Template | None = option(Destination(SUBJECT), dead_letter_doc("Subject"))
     static_headers: dict[str, str] | None = option(Headers(header_fault), "Headers to add to every message.")
     meta_headers_prefix: str = meta_prefix("")
     user: str | None = option(Text(), "User name.")
@@ -163,6 +165,7 @@ class Nats(TlsFiles, Backend):
             template=self.subject_template,
             routing=self.subject_routing or {},
             include=self.include_payloads,
+            dead_letter=self.dead_letter_subject,
             id_header="Nats-Msg-Id",
             static_headers=self.static_headers or {},
             meta_prefix=self.meta_headers_prefix,

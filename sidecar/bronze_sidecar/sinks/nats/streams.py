@@ -94,9 +94,10 @@ def _missing(info: StreamInfo, subjects: list[str]) -> list[str]:
 
 def _destinations(options: Nats) -> list[Template]:
     rules = options.rules()
-    return [
+    used = [
         rules.template_of(case) for case in PAYLOAD_CASES if rules.include is None or case in rules.include
     ]
+    return [*used, rules.dead_letter] if rules.dead_letter else used
 
 
 def subject_filter(template: Template) -> str:

@@ -16,7 +16,15 @@ from bronze_sidecar.routing.naming import Target, text_fault_above
 from bronze_sidecar.routing.rules import Rules
 from bronze_sidecar.routing.template import Template
 from bronze_sidecar.routing.values import Destination, Headers, Routing
-from bronze_sidecar.sinks.base import Backend, Sink, flag, meta_prefix, meta_prefix_faults, tls_faults
+from bronze_sidecar.sinks.base import (
+    Backend,
+    Sink,
+    dead_letter_doc,
+    flag,
+    meta_prefix,
+    meta_prefix_faults,
+    tls_faults,
+)
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -68,6 +76,7 @@ class Redis(TlsFiles, Backend):
     stream_template: Template | None = option(
         Destination(STREAM), "Stream key template; overrides the default key."
     )
+    dead_letter_stream: Template | None = option(Destination(STREAM), dead_letter_doc("Stream key"))
     static_headers: dict[str, str] | None = option(Headers(field_fault), "Fields to add to every entry.")
     meta_headers_prefix: str = meta_prefix("meta.")
     maxlen: int | None = option(
@@ -91,6 +100,7 @@ class Redis(TlsFiles, Backend):
             template=self.stream_template,
             routing=self.stream_routing or {},
             include=self.include_payloads,
+            dead_letter=self.dead_letter_stream,
             id_header=EVENT_ID_FIELD,
             static_headers=self.static_headers or {},
             meta_prefix=self.meta_headers_prefix,

@@ -19,7 +19,7 @@ from bronze_sidecar.routing.rules import DEFAULT_KEY, FREE_TEXT, Rules
 from bronze_sidecar.routing.template import Template, trusted
 from bronze_sidecar.routing.values import Destination, Headers, Routing, TemplatedHeaders
 from bronze_sidecar.sinks.aws.options import AwsBackend
-from bronze_sidecar.sinks.base import Sink, batch_size
+from bronze_sidecar.sinks.base import Sink, batch_size, dead_letter_doc
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -29,6 +29,7 @@ QUEUE_NAME_LIMIT = 80
 GROUP_LIMIT = 128
 ATTRIBUTE_LIMIT = 10
 OWN_ATTRIBUTES = ("payloadCase", "dataType")
+DEAD_LETTER_ATTRIBUTES = ("deadLetterReason", "deadLetterDestination")
 GROUP_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
 FIFO = ".fifo"
 
@@ -99,6 +100,7 @@ class Sqs(AwsBackend):
     queue_routing: dict[str, Template] | None = option(
         Routing(QUEUE_URL), "Queue URLs by payload case; override the default."
     )
+    dead_letter_queue_url: Template | None = option(Destination(QUEUE_URL), dead_letter_doc("Queue URL"))
     static_attributes: dict[str, str] | None = option(
         Headers(attribute_fault),
         "Attributes to add to every message. A message has at most 10 attributes of all kinds.",
@@ -140,6 +142,7 @@ class Sqs(AwsBackend):
             destination=self.queue_url,
             routing=self.queue_routing or {},
             include=self.include_payloads,
+            dead_letter=self.dead_letter_queue_url,
             key=self.message_group_template or DEFAULT_GROUP,
             static_headers=self.static_attributes or {},
             templated_headers=self.message_attributes or {},
@@ -156,13 +159,14 @@ class Sqs(AwsBackend):
                 "message_attributes",
                 Fault(f"'{name}' is given twice.", "--sqs-static-attributes already has it."),
             )
-        count = len(OWN_ATTRIBUTES) + len(static) + len(templated)
+        own = OWN_ATTRIBUTES + (DEAD_LETTER_ATTRIBUTES if self.dead_letter_queue_url else ())
+        count = len(own) + len(static) + len(templated)
         if count > ATTRIBUTE_LIMIT:
             yield (
                 option_to_name,
                 Fault(
                     f"a message would have {count} attributes; SQS allows {ATTRIBUTE_LIMIT}, including"
-                    f" {' and '.join(OWN_ATTRIBUTES)}.",
+                    f" {' and '.join(own)}.",
                     f"Remove {count - ATTRIBUTE_LIMIT}.",
                 ),
             )

@@ -42,7 +42,9 @@ REPLACEMENT = "\ufffd"
 async def open_sqs(options: Sqs, route: Route) -> AsyncIterator[SqsSink]:
     """Make a client, and check that it can reach the queues whose names are fixed."""
     async with open_service(options, "SendMessageBatch", CALLS_IN_FLIGHT) as service:
-        queues = plain_destinations(route, "--sqs-queue-url", "--sqs-queue-routing")
+        queues = plain_destinations(
+            route, "--sqs-queue-url", "--sqs-queue-routing", "--sqs-dead-letter-queue-url"
+        )
         questions = [
             Question("get_queue_attributes", {"QueueUrl": queue, "AttributeNames": ["QueueArn"]}, option)
             for queue, option in queues.items()

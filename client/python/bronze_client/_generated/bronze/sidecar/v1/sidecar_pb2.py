@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from bronze_client._generated.lakehouse.bronze.v1 import normalized_event_pb2 as lakehouse_dot_bronze_dot_v1_dot_normalized__event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x62ronze/sidecar/v1/sidecar.proto\x12\x11\x62ronze.sidecar.v1\x1a*lakehouse/bronze/v1/normalized_event.proto\"y\n\x0ePublishRequest\x12-\n\x04open\x18\x01 \x01(\x0b\x32\x17.bronze.sidecar.v1.OpenH\x00R\x04open\x12\x30\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x18.bronze.sidecar.v1.BatchH\x00R\x05\x62\x61tchB\x06\n\x04kind\"\x98\x01\n\x04Open\x12\x1f\n\x0bproducer_id\x18\x01 \x01(\tR\nproducerId\x12:\n\x07\x63ontext\x18\x02 \x01(\x0b\x32 .bronze.sidecar.v1.StreamContextR\x07\x63ontext\x12\x33\n\x15\x61\x63knowledged_sequence\x18\x03 \x01(\x04R\x14\x61\x63knowledgedSequence\"\xb0\x02\n\rStreamContext\x12\x1b\n\tstream_id\x18\x01 \x01(\tR\x08streamId\x12\x16\n\x06source\x18\x02 \x01(\tR\x06source\x12\x33\n\x06origin\x18\x03 \x01(\x0e\x32\x1b.lakehouse.bronze.v1.OriginR\x06origin\x12\x1d\n\nrequest_id\x18\x04 \x01(\tR\trequestId\x12\x1d\n\nsession_id\x18\x05 \x01(\tR\tsessionId\x12>\n\x04meta\x18\x06 \x03(\x0b\x32*.bronze.sidecar.v1.StreamContext.MetaEntryR\x04meta\x1a\x37\n\tMetaEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\xbc\x01\n\x05\x42\x61tch\x12\x1a\n\x08sequence\x18\x01 \x01(\x04R\x08sequence\x12%\n\x0e\x66irst_position\x18\x02 \x01(\x04R\rfirstPosition\x12\x1c\n\tenvelopes\x18\x03 \x03(\x0cR\tenvelopes\x12\x12\n\x04json\x18\x04 \x03(\x0cR\x04json\x12\x14\n\x05mixed\x18\x05 \x03(\x0cR\x05mixed\x12(\n\x03\x65nd\x18\x06 \x01(\x0b\x32\x16.bronze.sidecar.v1.EndR\x03\x65nd\"\x1f\n\x03\x45nd\x12\x18\n\x07\x64ropped\x18\x01 \x01(\x04R\x07\x64ropped\"\xd6\x01\n\x0fPublishResponse\x12\x33\n\x06opened\x18\x01 \x01(\x0b\x32\x19.bronze.sidecar.v1.OpenedH\x00R\x06opened\x12N\n\x0f\x61\x63knowledgement\x18\x02 \x01(\x0b\x32\".bronze.sidecar.v1.AcknowledgementH\x00R\x0f\x61\x63knowledgement\x12\x36\n\x07\x63redits\x18\x03 \x01(\x0b\x32\x1a.bronze.sidecar.v1.CreditsH\x00R\x07\x63reditsB\x06\n\x04kind\"\xc6\x01\n\x06Opened\x12\x33\n\x15\x61\x63knowledged_sequence\x18\x01 \x01(\x04R\x14\x61\x63knowledgedSequence\x12\x34\n\x07\x63redits\x18\x02 \x01(\x0b\x32\x1a.bronze.sidecar.v1.CreditsR\x07\x63redits\x12\x34\n\x07outcome\x18\x03 \x01(\x0b\x32\x1a.bronze.sidecar.v1.OutcomeR\x07outcome\x12\x1b\n\ttakes_end\x18\x04 \x01(\x08R\x08takesEnd\"X\n\x07\x43redits\x12\x16\n\x06\x65vents\x18\x01 \x01(\x04R\x06\x65vents\x12\x14\n\x05\x62ytes\x18\x02 \x01(\x04R\x05\x62ytes\x12\x1f\n\x0b\x62\x61tch_bytes\x18\x03 \x01(\x04R\nbatchBytes\"c\n\x0f\x41\x63knowledgement\x12\x1a\n\x08sequence\x18\x01 \x01(\x04R\x08sequence\x12\x34\n\x07outcome\x18\x02 \x01(\x0b\x32\x1a.bronze.sidecar.v1.OutcomeR\x07outcome\"{\n\x07Outcome\x12\x1c\n\tpublished\x18\x01 \x01(\x04R\tpublished\x12\x1a\n\x08\x66iltered\x18\x02 \x01(\x04R\x08\x66iltered\x12\x36\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1a.bronze.sidecar.v1.FailureR\x08\x66\x61ilures\"\xb0\x01\n\x07\x46\x61ilure\x12\x1a\n\x08position\x18\x01 \x01(\x04R\x08position\x12\x32\n\x04kind\x18\x02 \x01(\x0e\x32\x1e.bronze.sidecar.v1.FailureKindR\x04kind\x12\x16\n\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n\x07\x62\x61\x63kend\x18\x04 \x01(\tR\x07\x62\x61\x63kend\x12\x19\n\x05level\x18\x05 \x01(\rH\x00R\x05level\x88\x01\x01\x42\x08\n\x06_level\"\x81\x01\n\x13PublishBatchRequest\x12:\n\x07\x63ontext\x18\x01 \x01(\x0b\x32 .bronze.sidecar.v1.StreamContextR\x07\x63ontext\x12.\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x18.bronze.sidecar.v1.BatchR\x05\x62\x61tch\"L\n\x14PublishBatchResponse\x12\x34\n\x07outcome\x18\x01 \x01(\x0b\x32\x1a.bronze.sidecar.v1.OutcomeR\x07outcome*_\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15\x46\x41ILURE_KIND_REJECTED\x10\x01\x12\x17\n\x13\x46\x41ILURE_KIND_FAILED\x10\x02\x32\xc7\x01\n\x0eSidecarService\x12T\n\x07Publish\x12!.bronze.sidecar.v1.PublishRequest\x1a\".bronze.sidecar.v1.PublishResponse(\x01\x30\x01\x12_\n\x0cPublishBatch\x12&.bronze.sidecar.v1.PublishBatchRequest\x1a\'.bronze.sidecar.v1.PublishBatchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x62ronze/sidecar/v1/sidecar.proto\x12\x11\x62ronze.sidecar.v1\x1a*lakehouse/bronze/v1/normalized_event.proto\"y\n\x0ePublishRequest\x12-\n\x04open\x18\x01 \x01(\x0b\x32\x17.bronze.sidecar.v1.OpenH\x00R\x04open\x12\x30\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x18.bronze.sidecar.v1.BatchH\x00R\x05\x62\x61tchB\x06\n\x04kind\"\x98\x01\n\x04Open\x12\x1f\n\x0bproducer_id\x18\x01 \x01(\tR\nproducerId\x12:\n\x07\x63ontext\x18\x02 \x01(\x0b\x32 .bronze.sidecar.v1.StreamContextR\x07\x63ontext\x12\x33\n\x15\x61\x63knowledged_sequence\x18\x03 \x01(\x04R\x14\x61\x63knowledgedSequence\"\xb0\x02\n\rStreamContext\x12\x1b\n\tstream_id\x18\x01 \x01(\tR\x08streamId\x12\x16\n\x06source\x18\x02 \x01(\tR\x06source\x12\x33\n\x06origin\x18\x03 \x01(\x0e\x32\x1b.lakehouse.bronze.v1.OriginR\x06origin\x12\x1d\n\nrequest_id\x18\x04 \x01(\tR\trequestId\x12\x1d\n\nsession_id\x18\x05 \x01(\tR\tsessionId\x12>\n\x04meta\x18\x06 \x03(\x0b\x32*.bronze.sidecar.v1.StreamContext.MetaEntryR\x04meta\x1a\x37\n\tMetaEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\xd4\x01\n\x05\x42\x61tch\x12\x1a\n\x08sequence\x18\x01 \x01(\x04R\x08sequence\x12%\n\x0e\x66irst_position\x18\x02 \x01(\x04R\rfirstPosition\x12\x1c\n\tenvelopes\x18\x03 \x03(\x0cR\tenvelopes\x12\x12\n\x04json\x18\x04 \x03(\x0cR\x04json\x12\x14\n\x05mixed\x18\x05 \x03(\x0cR\x05mixed\x12(\n\x03\x65nd\x18\x06 \x01(\x0b\x32\x16.bronze.sidecar.v1.EndR\x03\x65nd\x12\x16\n\x06levels\x18\x07 \x03(\rR\x06levels\"\x1f\n\x03\x45nd\x12\x18\n\x07\x64ropped\x18\x01 \x01(\x04R\x07\x64ropped\"\xd6\x01\n\x0fPublishResponse\x12\x33\n\x06opened\x18\x01 \x01(\x0b\x32\x19.bronze.sidecar.v1.OpenedH\x00R\x06opened\x12N\n\x0f\x61\x63knowledgement\x18\x02 \x01(\x0b\x32\".bronze.sidecar.v1.AcknowledgementH\x00R\x0f\x61\x63knowledgement\x12\x36\n\x07\x63redits\x18\x03 \x01(\x0b\x32\x1a.bronze.sidecar.v1.CreditsH\x00R\x07\x63reditsB\x06\n\x04kind\"\xc6\x01\n\x06Opened\x12\x33\n\x15\x61\x63knowledged_sequence\x18\x01 \x01(\x04R\x14\x61\x63knowledgedSequence\x12\x34\n\x07\x63redits\x18\x02 \x01(\x0b\x32\x1a.bronze.sidecar.v1.CreditsR\x07\x63redits\x12\x34\n\x07outcome\x18\x03 \x01(\x0b\x32\x1a.bronze.sidecar.v1.OutcomeR\x07outcome\x12\x1b\n\ttakes_end\x18\x04 \x01(\x08R\x08takesEnd\"X\n\x07\x43redits\x12\x16\n\x06\x65vents\x18\x01 \x01(\x04R\x06\x65vents\x12\x14\n\x05\x62ytes\x18\x02 \x01(\x04R\x05\x62ytes\x12\x1f\n\x0b\x62\x61tch_bytes\x18\x03 \x01(\x04R\nbatchBytes\"c\n\x0f\x41\x63knowledgement\x12\x1a\n\x08sequence\x18\x01 \x01(\x04R\x08sequence\x12\x34\n\x07outcome\x18\x02 \x01(\x0b\x32\x1a.bronze.sidecar.v1.OutcomeR\x07outcome\"{\n\x07Outcome\x12\x1c\n\tpublished\x18\x01 \x01(\x04R\tpublished\x12\x1a\n\x08\x66iltered\x18\x02 \x01(\x04R\x08\x66iltered\x12\x36\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1a.bronze.sidecar.v1.FailureR\x08\x66\x61ilures\"\xb0\x01\n\x07\x46\x61ilure\x12\x1a\n\x08position\x18\x01 \x01(\x04R\x08position\x12\x32\n\x04kind\x18\x02 \x01(\x0e\x32\x1e.bronze.sidecar.v1.FailureKindR\x04kind\x12\x16\n\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n\x07\x62\x61\x63kend\x18\x04 \x01(\tR\x07\x62\x61\x63kend\x12\x19\n\x05level\x18\x05 \x01(\rH\x00R\x05level\x88\x01\x01\x42\x08\n\x06_level\"\x81\x01\n\x13PublishBatchRequest\x12:\n\x07\x63ontext\x18\x01 \x01(\x0b\x32 .bronze.sidecar.v1.StreamContextR\x07\x63ontext\x12.\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x18.bronze.sidecar.v1.BatchR\x05\x62\x61tch\"L\n\x14PublishBatchResponse\x12\x34\n\x07outcome\x18\x01 \x01(\x0b\x32\x1a.bronze.sidecar.v1.OutcomeR\x07outcome*_\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15\x46\x41ILURE_KIND_REJECTED\x10\x01\x12\x17\n\x13\x46\x41ILURE_KIND_FAILED\x10\x02\x32\xc7\x01\n\x0eSidecarService\x12T\n\x07Publish\x12!.bronze.sidecar.v1.PublishRequest\x1a\".bronze.sidecar.v1.PublishResponse(\x01\x30\x01\x12_\n\x0cPublishBatch\x12&.bronze.sidecar.v1.PublishBatchRequest\x1a\'.bronze.sidecar.v1.PublishBatchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STREAMCONTEXT_METAENTRY']._loaded_options = None
   _globals['_STREAMCONTEXT_METAENTRY']._serialized_options = b'8\001'
-  _globals['_FAILUREKIND']._serialized_start=2030
-  _globals['_FAILUREKIND']._serialized_end=2125
+  _globals['_FAILUREKIND']._serialized_start=2054
+  _globals['_FAILUREKIND']._serialized_end=2149
   _globals['_PUBLISHREQUEST']._serialized_start=98
   _globals['_PUBLISHREQUEST']._serialized_end=219
   _globals['_OPEN']._serialized_start=222
@@ -45,25 +45,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STREAMCONTEXT_METAENTRY']._serialized_start=626
   _globals['_STREAMCONTEXT_METAENTRY']._serialized_end=681
   _globals['_BATCH']._serialized_start=684
-  _globals['_BATCH']._serialized_end=872
-  _globals['_END']._serialized_start=874
-  _globals['_END']._serialized_end=905
-  _globals['_PUBLISHRESPONSE']._serialized_start=908
-  _globals['_PUBLISHRESPONSE']._serialized_end=1122
-  _globals['_OPENED']._serialized_start=1125
-  _globals['_OPENED']._serialized_end=1323
-  _globals['_CREDITS']._serialized_start=1325
-  _globals['_CREDITS']._serialized_end=1413
-  _globals['_ACKNOWLEDGEMENT']._serialized_start=1415
-  _globals['_ACKNOWLEDGEMENT']._serialized_end=1514
-  _globals['_OUTCOME']._serialized_start=1516
-  _globals['_OUTCOME']._serialized_end=1639
-  _globals['_FAILURE']._serialized_start=1642
-  _globals['_FAILURE']._serialized_end=1818
-  _globals['_PUBLISHBATCHREQUEST']._serialized_start=1821
-  _globals['_PUBLISHBATCHREQUEST']._serialized_end=1950
-  _globals['_PUBLISHBATCHRESPONSE']._serialized_start=1952
-  _globals['_PUBLISHBATCHRESPONSE']._serialized_end=2028
-  _globals['_SIDECARSERVICE']._serialized_start=2128
-  _globals['_SIDECARSERVICE']._serialized_end=2327
+  _globals['_BATCH']._serialized_end=896
+  _globals['_END']._serialized_start=898
+  _globals['_END']._serialized_end=929
+  _globals['_PUBLISHRESPONSE']._serialized_start=932
+  _globals['_PUBLISHRESPONSE']._serialized_end=1146
+  _globals['_OPENED']._serialized_start=1149
+  _globals['_OPENED']._serialized_end=1347
+  _globals['_CREDITS']._serialized_start=1349
+  _globals['_CREDITS']._serialized_end=1437
+  _globals['_ACKNOWLEDGEMENT']._serialized_start=1439
+  _globals['_ACKNOWLEDGEMENT']._serialized_end=1538
+  _globals['_OUTCOME']._serialized_start=1540
+  _globals['_OUTCOME']._serialized_end=1663
+  _globals['_FAILURE']._serialized_start=1666
+  _globals['_FAILURE']._serialized_end=1842
+  _globals['_PUBLISHBATCHREQUEST']._serialized_start=1845
+  _globals['_PUBLISHBATCHREQUEST']._serialized_end=1974
+  _globals['_PUBLISHBATCHRESPONSE']._serialized_start=1976
+  _globals['_PUBLISHBATCHRESPONSE']._serialized_end=2052
+  _globals['_SIDECARSERVICE']._serialized_start=2152
+  _globals['_SIDECARSERVICE']._serialized_end=2351
 # @@protoc_insertion_point(module_scope)

@@ -59,20 +59,22 @@ class StreamContext(_message.Message):
     def __init__(self, stream_id: _Optional[str] = ..., source: _Optional[str] = ..., origin: _Optional[_Union[_normalized_event_pb2.Origin, str]] = ..., request_id: _Optional[str] = ..., session_id: _Optional[str] = ..., meta: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("sequence", "first_position", "envelopes", "json", "mixed", "end")
+    __slots__ = ("sequence", "first_position", "envelopes", "json", "mixed", "end", "levels")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     ENVELOPES_FIELD_NUMBER: _ClassVar[int]
     JSON_FIELD_NUMBER: _ClassVar[int]
     MIXED_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     first_position: int
     envelopes: _containers.RepeatedScalarFieldContainer[bytes]
     json: _containers.RepeatedScalarFieldContainer[bytes]
     mixed: _containers.RepeatedScalarFieldContainer[bytes]
     end: End
-    def __init__(self, sequence: _Optional[int] = ..., first_position: _Optional[int] = ..., envelopes: _Optional[_Iterable[bytes]] = ..., json: _Optional[_Iterable[bytes]] = ..., mixed: _Optional[_Iterable[bytes]] = ..., end: _Optional[_Union[End, _Mapping]] = ...) -> None: ...
+    levels: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence: _Optional[int] = ..., first_position: _Optional[int] = ..., envelopes: _Optional[_Iterable[bytes]] = ..., json: _Optional[_Iterable[bytes]] = ..., mixed: _Optional[_Iterable[bytes]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., levels: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ("dropped",)

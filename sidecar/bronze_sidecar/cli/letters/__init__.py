@@ -1,0 +1,1 @@
+"""Dead letters for the command line: reading, describing and sending them."""

@@ -1,0 +1,51 @@
+"""What a back end refuses for good goes to its dead-letter destination, if it has one."""
+
+from __future__ import annotations
+
+from bronze_sidecar.delivery.batch import Chunk, Item, OutcomeListener
+from bronze_sidecar.routing.rules import Address, Record
+from bronze_sidecar.routing.template import Template
+
+REASON_HEADER = "deadLetterReason"
+DESTINATION_HEADER = "deadLetterDestination"
+LONGEST_REASON = 200
+
+
+class Redirected:
+    """Waits for a dead letter on behalf of a ticket, which hears of the failure afterwards."""
+
+    is_durable = True
+    """It is never kept on disk: until the dead letter is stored, the record itself is not acknowledged."""
+
+    def __init__(self, ticket: OutcomeListener, record: Record, backend: str, reason: str, kept: str) -> None:
+        self._ticket = ticket
+        self._record = record
+        self._backend = backend
+        self._reason = reason
+        self._kept = kept
+
+    def stored(self, count: int) -> None:  # noqa: ARG002 - it waits for one
+        self._ticket.failed(self._record, self._backend, f"kept at '{self._kept}': {self._reason}")
+
+    def failed(self, record: Record, backend: str, reason: str) -> None:  # noqa: ARG002 - the first reason counts
+        self._ticket.failed(self._record, self._backend, self._reason)
+
+
+class Redirect:
+    """Addresses refused records to the dead-letter destination, with the reason among their headers."""
+
+    def __init__(self, backend: str, destination: Template) -> None:
+        self._backend = backend
+        self._render = destination.renderer()
+
+    def __call__(self, item: Item, reason: str) -> Chunk | None:
+        """Return what is to be written instead of a record; None if there is nothing else to try."""
+        record = item.record
+        refused_at = record.address.destination
+        destination = self._render(record.event)
+        if isinstance(item.ticket, Redirected) or destination == refused_at:
+            return None
+        headers = ((REASON_HEADER, reason[:LONGEST_REASON]), (DESTINATION_HEADER, refused_at))
+        address = Address(destination, record.address.key, (*record.address.headers, *headers))
+        waiting = Redirected(item.ticket, record, self._backend, reason, destination)
+        return Chunk(waiting, [Record(address, record.event)], item.size, item.since)
