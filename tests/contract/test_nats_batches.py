@@ -24,8 +24,8 @@ SUBJECT = ("--nats-stream=S", "--nats-subject=x.{{symbol}}")
 
 async def add_stream(url: str | list[str], **settings: Any) -> None:
     async with client(url) as connected:
-        settings = {"name": "S", "subjects": ["x.*"], "allow_batched": True} | settings
-        await connected.jetstream().add_stream(StreamConfig(**settings))
+        all_settings: dict[str, Any] = {"name": "S", "subjects": ["x.*"], "allow_batched": True} | settings
+        await connected.jetstream().add_stream(StreamConfig(**all_settings))
 
 
 async def prices(url: str | list[str], subject: str) -> list[int]:

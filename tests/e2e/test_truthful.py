@@ -34,8 +34,12 @@ def not_ready(process: SidecarProcess) -> str:
 
 async def stream_of(server: NatsServer, **settings: Any) -> None:
     client = await nats.connect(server.url)
-    settings = {"name": "BRONZE", "subjects": ["bronze.>"], "allow_batched": True} | settings
-    await client.jetstream().add_stream(StreamConfig(**settings))
+    all_settings: dict[str, Any] = {
+        "name": "BRONZE",
+        "subjects": ["bronze.>"],
+        "allow_batched": True,
+    } | settings
+    await client.jetstream().add_stream(StreamConfig(**all_settings))
     await client.close()
 
 
