@@ -15,11 +15,11 @@ from typing import Any
 
 from bronze_client import PublishError
 from buses import trade
+from chaos.faults import Fault
+from chaos.slow_link import Link, link_to
+from chaos.targets import Stored, Target
 from clients import ClientUnderTest, PublisherUnderTest
-from faults import Fault
 from sidecar_process import SidecarProcess, sidecar
-from slow_link import Link, link_to
-from targets import Stored, Target
 
 MEMORY_LIMIT = 256 * 1024 * 1024
 POISON_BYTES = 1_500_000
@@ -155,7 +155,7 @@ class Cell:
         self._goes_on.set()
 
     async def _acknowledged(self, count: int) -> float:
-        while (await self._publisher.stats()).acknowledged < count:
+        while (await self._publisher.stats()).acknowledged < count:  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.02)
         return time.monotonic()
 

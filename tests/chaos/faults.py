@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cell import Cell
+    from chaos.cell import Cell
 
 FREEZES = (5, 20, 60)
 

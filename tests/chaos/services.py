@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from aws_servers import ACCOUNT, FaultProxy, Relay, aws_client, fault_proxy, reach, shared_emulator
 from bronze_client.schema import NormalizedEvent
+from chaos.targets import Target
 from kafka_servers import KafkaCluster, create_topic, delete_topic, read_topic
 from servers import HOST, Endpoint, NativeServer
-from targets import Target
 
 REFUSED_SHARE = 0.1
 

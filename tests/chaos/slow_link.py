@@ -33,6 +33,8 @@ class Link:
         self._writers |= pair
         try:
             await asyncio.gather(self._carry(reader, inner_writer), self._carry(inner_reader, writer))
+        except asyncio.CancelledError:
+            pass  # the relay ends
         finally:
             self._writers -= pair
 
@@ -54,10 +56,10 @@ class Link:
         self.is_bad, until = True, loop.time() + seconds
         while loop.time() < until:
             await asyncio.sleep(self._dice.uniform(0.5, 1.5))
-            self._break_off()
+            self.break_off()
         self.is_bad = False
 
-    def _break_off(self) -> None:
+    def break_off(self) -> None:
         for writer in list(self._writers):
             writer.transport.abort()
 
@@ -72,5 +74,5 @@ async def link_to(port: int, dice: random.Random) -> AsyncIterator[Link]:
         yield link
     finally:
         server.close()
-        link._break_off()
+        link.break_off()
         await asyncio.sleep(0)

@@ -10,11 +10,11 @@ from typing import Any
 import nats
 import redis.asyncio
 from buses import NatsBus, RedisBus
+from chaos.targets import Target
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StreamConfig
 from redis_groups import DURABLE, NAME, RedisSentinels, ReplicatedCluster
 from servers import HOST, NativeServer, NatsCluster, NatsServer, RedisServer
-from targets import Target
 
 FILLER = 5000
 FULL_SUBJECT = "bronze.bitmex.XBTUSD"
@@ -82,7 +82,10 @@ class Nats(Target):
                     FULL_SUBJECT, b"", headers={"Nats-Msg-Id": f"filler:{number}"}, wait_stall=30
                 )
             await stream.publish_async_completed()
-            limits = {"max_msgs_per_subject": FILLER, "discard_new_per_subject": True}
+            # Beside what is there already: an update would drop what is beyond the limit.
+            state = (await stream.stream_info("BRONZE", subjects_filter=FULL_SUBJECT)).state
+            held = (state.subjects or {})[FULL_SUBJECT]
+            limits = {"max_msgs_per_subject": held + 100, "discard_new_per_subject": True}
             await stream.update_stream(self._settings(max_msgs=10_000_000, **limits))
 
     async def refuse_none(self) -> None:

@@ -205,6 +205,28 @@ async def test_the_sentinels_name_the_primary(
     assert await prices(first.url, "watched.A") == [1, 2, 3, 4]
 
 
+async def test_a_primary_that_was_replaced_while_it_was_frozen_is_left(
+    start_redis_sentinels: Callable[..., RedisSentinels],
+) -> None:
+    group = start_redis_sentinels()
+    backend = watched(group, "--redis-wait-replicas=1")
+    first = group.primary()
+    async with backend.open(Route(backend.rules())) as sink:
+        assert not await sink.write(records(backend, [trade("A", 1)]))
+        first.freeze()
+        until(lambda: group.primary() is not first, "replace the primary")
+        # The sentinels would make it a replica as soon as it is back.
+        for sentinel in group.sentinels[1:]:
+            sentinel.freeze()
+        first.thaw()
+        with pytest.raises(Disconnected):
+            await sink.write(records(backend, [trade("A", 2)]))
+    for sentinel in group.sentinels[1:]:
+        sentinel.thaw()
+    await store(backend, 2)
+    assert await prices(group.primary().url, "watched.A") == [1, 2]
+
+
 async def test_sentinels_that_ask_for_a_password(
     start_redis_sentinels: Callable[..., RedisSentinels],
 ) -> None:

@@ -18,7 +18,16 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError,
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.sinks.base import delivery_error
 from bronze_sidecar.sinks.redis.durability import Durability
-from bronze_sidecar.sinks.redis.link import ANSWER_SECONDS, Cluster, Link, SingleServer, ask, close, pack
+from bronze_sidecar.sinks.redis.link import (
+    ANSWER_SECONDS,
+    Cluster,
+    IsReplaced,
+    Link,
+    SingleServer,
+    ask,
+    close,
+    pack,
+)
 from bronze_sidecar.sinks.redis.sentinels import find_primary
 
 if TYPE_CHECKING:
@@ -54,9 +63,23 @@ async def connect(options: Redis) -> AsyncIterator[tuple[Link, Connection]]:
             async with _connect_to_cluster(settings, connection, durability) as cluster:
                 yield cluster, connection
         else:
-            yield SingleServer(connection, durability), connection
+            yield SingleServer(connection, durability, _is_replaced(options, settings)), connection
     finally:
         await close(connection)
+
+
+def _is_replaced(options: Redis, settings: Settings) -> IsReplaced | None:
+    """Return how to find out whether another server is the primary now."""
+    if not options.sentinels:
+        return None
+
+    async def ask_sentinels() -> bool:
+        try:
+            return await find_primary(options, settings.sentinel) != (settings.host, settings.port)
+        except DeliveryError:
+            return False
+
+    return ask_sentinels
 
 
 class Settings:

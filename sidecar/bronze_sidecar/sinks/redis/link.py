@@ -12,7 +12,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import Connection
 from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError, ResponseError
 
-from bronze_sidecar.errors import Disconnected
+from bronze_sidecar.errors import Disconnected, Transient
 from bronze_sidecar.sinks.redis.answers import classify
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ ASKING = pack(b"ASKING")
 PING = pack(b"PING")
 
 
+IsReplaced = Callable[[], Awaitable[bool]]
 Converse = Callable[[Connection, Sequence[bytes]], Awaitable[list[Any]]]
 
 
@@ -126,15 +127,23 @@ class SingleServer:
 
     one_node = True
 
-    def __init__(self, connection: Connection, durability: Durability) -> None:
+    def __init__(
+        self, connection: Connection, durability: Durability, is_replaced: IsReplaced | None = None
+    ) -> None:
         self._connection = connection
         self._durability = durability
+        self._is_replaced = is_replaced
 
     async def exchange(self, commands: Sequence[PackedCommand]) -> list[Any]:
         # redis-py would reconnect by itself and hide that answers were lost.
         if not self._connection.is_connected:
             return [Disconnected("the connection is closed")] * len(commands)
-        return await self._durability.converse(self._connection, [command.packed for command in commands])
+        answers = await self._durability.converse(self._connection, [command.packed for command in commands])
+        # A primary that was replaced while it was cut off does not know it: its replicas have left it.
+        unconfirmed = any(isinstance(answer, Transient) for answer in answers)
+        if unconfirmed and self._is_replaced and await self._is_replaced():
+            return [Disconnected("the sentinels name another primary")] * len(commands)
+        return answers
 
     async def ping(self) -> None:
         if not self._connection.is_connected:

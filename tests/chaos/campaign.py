@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cell import Cell, Findings
+from chaos.cell import Cell, Findings
+from chaos.faults import FAULTS
+from chaos.services import Kafka, Kinesis, SqsFifo, SqsStandard
+from chaos.streams import Nats, Redis, RedisCluster, RedisWithSentinels, ReplicatedNats
+from chaos.targets import NotPossible, Target
 from clients import ClientUnderTest, NodeClient, NodeDriver, PythonClient
-from faults import FAULTS
 from servers import Unavailable
-from services import Kafka, Kinesis, SqsFifo, SqsStandard
-from streams import Nats, Redis, RedisCluster, RedisWithSentinels, ReplicatedNats
-from targets import NotPossible, Target
 
 TARGETS: dict[str, type[Target]] = {
     "nats": Nats,
@@ -85,12 +85,12 @@ def main() -> int:
         for bus, fault in cells
         if bus in (chosen.bus or TARGETS) and fault in (chosen.fault or FAULTS)
     ]
-    rows = campaign(cells, client=chosen.client, seed=chosen.seed)
+    rows = run(cells, client=chosen.client, seed=chosen.seed)
     show(rows)
     return 1 if any(row.broken for row in rows) else 0
 
 
-def campaign(cells: Sequence[tuple[str, str]], *, client: str = "python", seed: int = 0) -> list[Row]:
+def run(cells: Sequence[tuple[str, str]], *, client: str = "python", seed: int = 0) -> list[Row]:
     """Run cells one after the other."""
     driver = NodeDriver() if client == "node" else None
     try:
