@@ -89,7 +89,7 @@ class Cell:
             self.note_memory()
             findings.memory_bytes = self._memory
             findings.log_lines = len(self.sidecar.log.read_text().splitlines())
-            judge(findings, self.before, await self.target.stored(), self._poison, self.target)
+            judge(findings, self.before, await self.target.stored(), self._poison, self.target.keeps_order)
         return findings
 
     async def _produce(self, fault: Fault, findings: Findings) -> None:
@@ -172,19 +172,20 @@ class Cell:
             self._memory = max(self._memory, int(peak.split()[1]) * 1024)
 
 
-def judge(findings: Findings, before: Stored, after: Stored, poison: set[int], target: Target) -> None:
+def judge(findings: Findings, before: Stored, after: Stored, poison: set[int], keeps_order: bool) -> None:
     """Compare what is on the bus with what was sent."""
     newest: dict[str, int] = defaultdict(lambda: -1)
     seen: set[int] = set()
     total = 0
+    known = set(before)
     # What was read before a deletion may be read again where it was not deleted.
-    for key, event_id in [*before, *(each for each in after if each not in set(before))]:
+    for key, event_id in [*before, *(each for each in after if each not in known)]:
         position = int(event_id.partition(":")[2])
         total += 1
         if position in seen:
             continue
         seen.add(position)
-        if target.keeps_order and position < newest[key]:
+        if keeps_order and position < newest[key]:
             findings.reordered += 1
             findings.examples += f" {key}: {position} after {newest[key]};"
         newest[key] = max(newest[key], position)

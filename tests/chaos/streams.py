@@ -127,7 +127,7 @@ class ReplicatedNats(Nats):
 
 
 class Redis(Target):
-    """One server, which confirms what is in its append-only file."""
+    """One server, which confirms what was written to its append-only file."""
 
     nodes: Sequence[RedisServer]
 

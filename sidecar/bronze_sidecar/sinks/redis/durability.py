@@ -1,4 +1,7 @@
-"""What a server must confirm besides having added the entries: that they are on disk, or on replicas."""
+"""What a server must confirm besides having added the entries: that they are on disk, or on replicas.
+
+It is the server's word: with `appendfsync everysec` some answer WAITAOF when data is written and not synced.
+"""
 
 from __future__ import annotations
 

@@ -92,11 +92,11 @@ class Redis(TlsFiles, Backend):
     sentinel_password: str | None = option(Secret(), "Password at the sentinels.", secret=True)
     wait_aof: bool = option(
         Switch(),
-        "Confirm events only when the server has synced them to its append-only file.",
+        "Confirm events only when the server says that its append-only file is synced (WAITAOF).",
         default=False,
     )
     wait_replicas: int = option(
-        Integer(0, 100), "Confirm events only when so many replicas have them.", default=0
+        Integer(0, 100), "Confirm events only when so many replicas have them (WAIT).", default=0
     )
     db: int = option(Integer(0, 2**31 - 1), "Database number.", default=0)
     stream_routing: dict[str, Template] | None = option(
