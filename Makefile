@@ -26,7 +26,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 # Compiled code is kept whatever the machine prefers: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup check test test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-hook clean
+.PHONY: help setup check test test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-hook chaos clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ bench-pipeline: $(PYTHON_READY) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) ## Me
 
 bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
 	PYTHONPATH=tests:tools python tests/bench/hook.py $(BENCH_ARGS)
+
+chaos: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(AWS_READY) ## Make faults on every bus, and look what is lost, reordered, repeated (QUICK=1, CHAOS_ARGS=--help)
+	PYTHONPATH=tests:tools python -m chaos.campaign $(if $(QUICK),--quick) $(CHAOS_ARGS)
 
 clean: ## Remove everything that the other targets installed or built
 	rm -rf $(VENV) .cache client/node/node_modules client/node/dist dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -253,6 +253,8 @@ class FaultProxy:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
+        if not raw:
+            return web.Response()  # someone asks whether anyone is here
         call = Call(request.headers.get("X-Amz-Target", "").rpartition(".")[2], json.loads(raw))
         refusal = _credential_fault(request, raw) if self.checks_signatures else None
         refusal = refusal or self.judge(call)

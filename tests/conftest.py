@@ -15,6 +15,7 @@ import aws_servers
 import clients
 import kafka_servers
 import pytest
+import redis_groups
 import servers
 from hypothesis import settings
 
@@ -22,7 +23,14 @@ from hypothesis import settings
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
-Native = TypeVar("Native", bound=servers.NativeServer | servers.RedisCluster | servers.NatsCluster)
+Native = TypeVar(
+    "Native",
+    bound=servers.NativeServer
+    | servers.RedisCluster
+    | servers.NatsCluster
+    | redis_groups.RedisSentinels
+    | redis_groups.ReplicatedCluster,
+)
 Broker = TypeVar("Broker", bound=kafka_servers.KafkaServer | kafka_servers.KafkaCluster)
 
 
@@ -136,6 +144,18 @@ def start_redis(tmp_path: Path) -> Iterator[Callable[..., servers.RedisServer]]:
 def start_redis_cluster(tmp_path: Path) -> Iterator[Callable[..., servers.RedisCluster]]:
     """Return a function that starts a Redis cluster of three of the test's own."""
     yield from _starter(servers.RedisCluster, tmp_path)
+
+
+@pytest.fixture
+def start_redis_sentinels(tmp_path: Path) -> Iterator[Callable[..., redis_groups.RedisSentinels]]:
+    """Return a function that starts a primary, two replicas and three sentinels."""
+    yield from _starter(redis_groups.RedisSentinels, tmp_path)
+
+
+@pytest.fixture
+def start_replicated_cluster(tmp_path: Path) -> Iterator[Callable[..., redis_groups.ReplicatedCluster]]:
+    """Return a function that starts a Redis cluster of three primaries with a replica each."""
+    yield from _starter(redis_groups.ReplicatedCluster, tmp_path)
 
 
 @pytest.fixture

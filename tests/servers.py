@@ -215,6 +215,13 @@ class RedisServer(NativeServer):
     def answers(self) -> bool:
         return redis_answers(HOST, self.port)
 
+    def tell(self, command: str) -> bytes:
+        """Send a command; return the answer, which must be no error."""
+        answer = _ask(HOST, self.port, command.encode() + b"\r\n")
+        if answer.startswith(b"-"):
+            raise RuntimeError(f"{command}: {answer.decode()}")
+        return answer
+
 
 class NatsServer(NativeServer):
     """A NATS server of a test's own; `config` is text in the form of its configuration file."""
@@ -414,10 +421,10 @@ class RedisCluster:
             node.start()
         shares = ((0, 5460), (5461, 10922), (10923, 16383))
         for node, (first, last) in zip(self.nodes, shares, strict=True):
-            self._command(node, f"CLUSTER ADDSLOTSRANGE {first} {last}")
+            node.tell(f"CLUSTER ADDSLOTSRANGE {first} {last}")
         for node in self.nodes[1:]:
-            bus = self._command(node, "CONFIG GET cluster-port").split()[-1].decode()
-            self._command(self.nodes[0], f"CLUSTER MEET {HOST} {node.port} {bus}")
+            bus = node.tell("CONFIG GET cluster-port").split()[-1].decode()
+            self.nodes[0].tell(f"CLUSTER MEET {HOST} {node.port} {bus}")
         deadline = time.monotonic() + START_SECONDS
         while not all(self._is_complete(node) for node in self.nodes):
             if time.monotonic() > deadline:
@@ -431,15 +438,8 @@ class RedisCluster:
             node.stop()
 
     def _is_complete(self, node: RedisServer) -> bool:
-        facts = self._command(node, "CLUSTER INFO")
+        facts = node.tell("CLUSTER INFO")
         return b"cluster_state:ok" in facts and b"cluster_known_nodes:3" in facts
-
-    @staticmethod
-    def _command(node: RedisServer, command: str) -> bytes:
-        answer = _ask(HOST, node.port, command.encode() + b"\r\n")
-        if answer.startswith(b"-"):
-            raise RuntimeError(f"{command}: {answer.decode()}")
-        return answer
 
 
 # -- TLS

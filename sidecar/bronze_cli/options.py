@@ -52,8 +52,8 @@ class Option(Generic[T_co]):
     doc: str
     default: Any
     required: bool
-    alternative: str
-    """The option that may be given instead of a required one."""
+    alternatives: Sequence[str]
+    """Options that may be given instead of a required one."""
     secret: bool
     in_file: bool
     """Whether the YAML file may hold it."""
@@ -84,7 +84,7 @@ def option(
     *,
     default: Any = None,
     required: bool = False,
-    alternative: str = "",
+    alternatives: Sequence[str] = (),
     secret: bool = False,
     in_file: bool = True,
 ) -> Any:
@@ -93,7 +93,7 @@ def option(
         "value_type": value_type,
         "doc": doc,
         "required": required,
-        "alternative": alternative,
+        "alternatives": alternatives,
         "secret": secret,
         "in_file": in_file,
     }

@@ -17,6 +17,7 @@ from bronze_sidecar.routing.route import Route
 from bronze_sidecar.sinks.base import Backend, Failed, Sink
 from bronze_sidecar.sinks.redis import connection as redis_connection
 from bronze_sidecar.sinks.redis import link as redis_link
+from bronze_sidecar.sinks.redis.durability import Durability
 from bronze_sidecar.sinks.redis.link import SingleServer
 from bronze_sidecar.sinks.redis.sink import Encoder, RedisSink
 from configurations import backend_of
@@ -337,6 +338,7 @@ async def test_a_stream_that_can_grow_no_more_refuses_its_own_records_alone(
     assert await prices(server.url, "full.C") == [4]
 
 
+NO_WAIT = Durability(aof=False, replicas=0)
 ALL = ("--user", "writer", "on", ">secret", "~*", "+@all")
 PLAIN = ("--user", "writer", "on", ">secret", "~*", "-@all", "+xadd")
 LOGIN = ("--redis-username=writer", "--redis-password=secret")
@@ -385,7 +387,7 @@ async def test_a_proxy_that_hides_a_cluster(start_redis: StartRedis) -> None:
                 pass
     await connection.connect()  # type: ignore[no-untyped-call]
     try:
-        sink = RedisSink(SingleServer(connection), Encoder("", None, 1024), scripted=True)
+        sink = RedisSink(SingleServer(connection, NO_WAIT), Encoder("", None, 1024), scripted=True)
         for first in (0, 6):
             events = [trade("ABC"[number % 3], number) for number in range(first, first + 6)]
             assert not await sink.write(records(backend, events))

@@ -84,6 +84,6 @@ def test_every_secret_of_the_sidecar_is_known_as_one() -> None:
         "kafka": ["sasl_password", "schema_registry_auth_password"],
         "nats": ["pass", "token"],
         "kinesis": ["access_key", "secret_key", "session_token"],
-        "redis": ["url", "password"],
+        "redis": ["url", "password", "sentinel_password"],
         "sqs": ["access_key", "secret_key", "session_token"],
     }

@@ -264,7 +264,9 @@ def _backend(
     mine = {each.name: given[each.path][0] for each in options if each.path in given}
     if not mine:
         return None
-    missing = [each for each in options if each.required and not mine.keys() & {each.name, each.alternative}]
+    missing = [
+        each for each in options if each.required and not mine.keys() & {each.name, *each.alternatives}
+    ]
     if missing:
         problems.append(_half_configured(cls, next(iter(mine.values())), missing))
         return None
@@ -282,7 +284,7 @@ def _half_configured(cls: type[Backend], where: str, missing: Sequence[Option[An
     names = " and ".join(each.name.replace("_", " ") for each in missing)
     remedy = ", ".join(
         f"{each.flag} ({each.variable}, or {each.path} in the file)"
-        + (f" or --{cls.name}-{each.alternative}" if each.alternative else "")
+        + "".join(f" or --{cls.name}-{other}" for other in each.alternatives)
         for each in missing
     )
     verb = "are" if len(missing) > 1 or names.endswith("s") else "is"

@@ -59,6 +59,8 @@ REDIS = words("""
     --redis-tls --redis-tls-ca-file --redis-tls-cert-file --redis-tls-key-file --redis-db
     --redis-dead-letter-stream
     --redis-stream-routing --redis-stream-template --redis-include-payloads --redis-static-headers
+    --redis-sentinels --redis-sentinel-name --redis-sentinel-username --redis-sentinel-password
+    --redis-wait-aof --redis-wait-replicas
     --redis-meta-headers-prefix --redis-maxlen --redis-max-batch-size --redis-max-batch-delay-ms
     --redis-when-full
 """)
@@ -78,7 +80,7 @@ REQUIRED = words("""
 SECRETS = words("""
     --kafka-sasl-password --kafka-schema-registry-auth-password --nats-pass --nats-token
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --redis-url --redis-password
-    --sqs-access-key --sqs-secret-key --sqs-session-token
+    --redis-sentinel-password --sqs-access-key --sqs-secret-key --sqs-session-token
 """)
 
 QUEUE = "https://sqs.eu-central-1.amazonaws.com/123456789012/"
@@ -201,6 +203,17 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--redis-tls-ca-file", "FILE", "FILE", ["--redis-tls"]),
     ("--redis-tls-cert-file", "FILE", "FILE", ["--redis-tls", "--redis-tls-key-file=FILE"]),
     ("--redis-tls-key-file", "FILE", "FILE", ["--redis-tls", "--redis-tls-cert-file=FILE"]),
+    ("--redis-sentinels", "a:1, [::1]:2", ("a:1", "[::1]:2"), ["--redis-sentinel-name=n"]),
+    ("--redis-sentinel-name", "my primary", "my primary", ["--redis-sentinels=a:1"]),
+    (
+        "--redis-sentinel-username",
+        "u",
+        "u",
+        ["--redis-sentinels=a:1", "--redis-sentinel-name=n", "--redis-sentinel-password=p"],
+    ),
+    ("--redis-sentinel-password", "p", "p", ["--redis-sentinels=a:1", "--redis-sentinel-name=n"]),
+    ("--redis-wait-aof", "true", True, []),
+    ("--redis-wait-replicas", "2", 2, []),
     ("--redis-db", "15", 15, []),
     ("--redis-stream-routing", "trade:a:b", {"trade": "a:b"}, []),
     ("--redis-stream-template", "{{source}}:x", "{{source}}:x", []),
@@ -278,7 +291,7 @@ def existing(tmp_path):
 
 def companions(flag: str, needs: list[str]) -> list[str]:
     group, _ = key_of(flag)
-    instead = ["--redis-host"] if flag == "--redis-url" else []
+    instead = ["--redis-host"] if flag.startswith(("--redis-url", "--redis-sentinel")) else []
     return [*without(MINIMAL.get(group, ()), flag, *needs, *instead), *needs]
 
 

@@ -198,7 +198,8 @@ def test_a_redis_port_that_kubernetes_set_is_explained():
             "--redis-stream=s",
             (
                 "Redis is half configured: its host is missing."
-                " Add --redis-host (SIDECAR_REDIS_HOST, or redis.host in the file) or --redis-url."
+                " Add --redis-host (SIDECAR_REDIS_HOST, or redis.host in the file) or --redis-url"
+                " or --redis-sentinels."
             ),
         ),
         (
@@ -712,6 +713,7 @@ def test_a_static_header_under_the_prefix_of_meta_headers_is_refused(group):
         ("--kinesis-max-batch-delay-ms", 0, 60_000),
         ("--redis-port", 1, 65_535),
         ("--redis-db", 0, 2_147_483_647),
+        ("--redis-wait-replicas", 0, 100),
         ("--redis-maxlen", 1, 9_007_199_254_740_992),
         ("--redis-max-batch-size", 1, 100_000),
         ("--redis-max-batch-delay-ms", 0, 60_000),
@@ -1002,6 +1004,18 @@ def test_a_secret_file_without_an_end_is_refused():
             "--nats-stream: has no effect without JetStream. Remove it, or --nats-jetstream=false.",
         ),
         (["--redis-url=redis://h"], "--redis-url: cannot be combined with --redis-host. Choose one of them."),
+        (
+            ["--redis-sentinels=a:1", "--redis-sentinel-name=n"],
+            "--redis-sentinels: cannot be combined with --redis-host. Choose one of them.",
+        ),
+        (
+            ["--redis-sentinel-name=n"],
+            "--redis-sentinel-name: has no effect on its own. Add --redis-sentinels.",
+        ),
+        (
+            ["--redis-sentinel-password=p"],
+            "--redis-sentinel-password: has no effect. Add --redis-sentinels.",
+        ),
         (["--redis-username=u"], "--redis-username: has no effect on its own. Add --redis-password."),
         (["--redis-tls-ca-file=FILE"], "--redis-tls-ca-file: has no effect. Add --redis-tls."),
         (

@@ -1,4 +1,4 @@
-"""Connects to Redis, one server or a cluster, as the options say."""
+"""Connects to Redis, one server, the primary of several, or a cluster, as the options say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,18 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError,
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.sinks.base import delivery_error
-from bronze_sidecar.sinks.redis.link import ANSWER_SECONDS, Cluster, Link, SingleServer, pack
+from bronze_sidecar.sinks.redis.durability import Durability
+from bronze_sidecar.sinks.redis.link import (
+    ANSWER_SECONDS,
+    Cluster,
+    IsReplaced,
+    Link,
+    SingleServer,
+    ask,
+    close,
+    pack,
+)
+from bronze_sidecar.sinks.redis.sentinels import find_primary
 
 if TYPE_CHECKING:
     from bronze_sidecar.sinks.redis.options import Redis
@@ -32,18 +43,43 @@ DEFAULT_BUFFER_LIMIT = 1024 * 1024 * 1024
 async def connect(options: Redis) -> AsyncIterator[tuple[Link, Connection]]:
     """Connect; yield the link, and a connection to ask the server about itself."""
     settings = Settings(options)
+    if options.sentinels:
+        settings.host, settings.port = await find_primary(options, settings.sentinel)
+    durability = Durability(aof=options.wait_aof, replicas=options.wait_replicas)
     connection = settings.connection()
     try:
         facts = await _greet(connection, settings)
-        if facts.get(b"mode") == b"cluster":
-            async with _connect_to_cluster(settings, connection) as cluster:
-                yield cluster, connection
-        elif facts.get(b"role") in {b"replica", b"slave"}:
+        is_cluster, is_replica = (
+            facts.get(b"mode") == b"cluster",
+            facts.get(b"role") in {b"replica", b"slave"},
+        )
+        if is_cluster and options.sentinels:
+            raise Permanent("--redis-sentinels cannot be used with a Redis cluster: use --redis-host")
+        if is_replica and not is_cluster:
             raise Transient("the server is a replica, which accepts no writes")
+        if not is_replica:
+            await durability.check(connection)
+        if is_cluster:
+            async with _connect_to_cluster(settings, connection, durability) as cluster:
+                yield cluster, connection
         else:
-            yield SingleServer(connection), connection
+            yield SingleServer(connection, durability, _is_replaced(options, settings)), connection
     finally:
-        await _close(connection)
+        await close(connection)
+
+
+def _is_replaced(options: Redis, settings: Settings) -> IsReplaced | None:
+    """Return how to find out whether another server is the primary now."""
+    if not options.sentinels:
+        return None
+
+    async def ask_sentinels() -> bool:
+        try:
+            return await find_primary(options, settings.sentinel) != (settings.host, settings.port)
+        except DeliveryError:
+            return False
+
+    return ask_sentinels
 
 
 class Settings:
@@ -65,6 +101,10 @@ class Settings:
         self.db_option = "--redis-url" if "db" in url else "--redis-db"
         self.encrypted = options.is_encrypted
         self._class = encrypting(_tls_context(options)) if self.encrypted else Connection
+        self._sentinel_login = {"username": options.sentinel_username, "password": options.sentinel_password}
+
+    def sentinel(self, host: str, port: int) -> Connection:
+        return self._class(host=host, port=port, **self._common() | self._sentinel_login)
 
     def connection(self) -> Connection:
         return self._class(host=self.host, port=self.port, db=self.db, **self._common())
@@ -100,7 +140,7 @@ async def _greet(connection: Connection, settings: Settings) -> dict[bytes, Any]
         async with asyncio.timeout(CONNECT_SECONDS):
             await connection.connect()  # type: ignore[no-untyped-call]
             try:
-                facts = await ask(connection, b"HELLO")
+                facts = await ask(connection, pack(b"HELLO"))
             except ResponseError:
                 return {}  # older than clusters with access control lists
     except TimeoutError as error:
@@ -119,17 +159,11 @@ def _cannot_open(error: Exception, settings: Settings) -> DeliveryError:
     return delivery_error(opening_error(error, where, settings.credential_options))
 
 
-async def ask(connection: Connection, *words: bytes) -> Any:
-    """Send one command; return the answer."""
-    await connection.send_packed_command(pack(*words))
-    return await connection.read_response()
-
-
 async def may_run(connection: Connection, *commands: tuple[bytes, ...]) -> bool:
     """Return whether the user may run commands and the server knows them, by running them."""
     try:
         for command in commands:
-            await ask(connection, *command)
+            await ask(connection, pack(*command))
     except NoPermissionError:
         return False
     except RedisError as error:
@@ -149,7 +183,7 @@ async def value_limit(connection: Connection) -> int:
 
 async def _setting(connection: Connection, name: bytes, default: int) -> int:
     try:
-        answer = await ask(connection, b"CONFIG", b"GET", name)
+        answer = await ask(connection, pack(b"CONFIG", b"GET", name))
         return int(answer[1])
     except (ResponseError, IndexError, ValueError):
         return default
@@ -157,16 +191,10 @@ async def _setting(connection: Connection, name: bytes, default: int) -> int:
         raise Transient(error_text(error)) from error
 
 
-async def _close(connection: Connection) -> None:
-    writer = connection._writer  # noqa: SLF001 - there is no other way to it
-    with contextlib.suppress(RedisError):
-        await connection.disconnect()
-    if writer is not None:
-        writer.transport.abort()
-
-
 @contextlib.asynccontextmanager
-async def _connect_to_cluster(settings: Settings, connection: Connection) -> AsyncIterator[Cluster]:
+async def _connect_to_cluster(
+    settings: Settings, connection: Connection, durability: Durability
+) -> AsyncIterator[Cluster]:
     if settings.db:
         raise Permanent(f"a Redis cluster has no database {settings.db}, see {settings.db_option}")
     # redis-py runs both, and reports that there is no cluster if the user may not run them.
@@ -174,7 +202,7 @@ async def _connect_to_cluster(settings: Settings, connection: Connection) -> Asy
         raise Permanent("the user of --redis-username may not run CLUSTER SLOTS and COMMAND")
     client = settings.cluster()
     try:
-        cluster = Cluster(client)
+        cluster = Cluster(client, durability)
         try:
             await cluster.look()
         except Disconnected as error:

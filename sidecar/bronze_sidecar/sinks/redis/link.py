@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bronze_buses.redis import error_text
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import Connection
 from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError, ResponseError
 
-from bronze_sidecar.errors import Disconnected
+from bronze_sidecar.errors import Disconnected, Transient
 from bronze_sidecar.sinks.redis.answers import classify
+
+if TYPE_CHECKING:
+    from bronze_sidecar.sinks.redis.durability import Durability
 
 ANSWER_SECONDS = 10.0
 """How long a write may take; a server that is silent for longer counts as gone."""
@@ -38,7 +41,11 @@ class PackedCommand(NamedTuple):
 
 
 ASKING = pack(b"ASKING")
-PING = PackedCommand(b"", pack(b"PING"))
+PING = pack(b"PING")
+
+
+IsReplaced = Callable[[], Awaitable[bool]]
+Converse = Callable[[Connection, Sequence[bytes]], Awaitable[list[Any]]]
 
 
 class Link(Protocol):
@@ -52,6 +59,21 @@ class Link(Protocol):
 
     async def ping(self) -> None:
         """Return if the server, or each node, answers; raise Disconnected if not."""
+
+
+async def ask(connection: Connection, packed: bytes) -> Any:
+    """Send one command; return the answer."""
+    await connection.send_packed_command(packed)
+    return await connection.read_response()
+
+
+async def close(connection: Connection) -> None:
+    """Close at once, also if the server reads nothing any more."""
+    writer = connection._writer  # noqa: SLF001 - there is no other way to it
+    with contextlib.suppress(RedisError):
+        await connection.disconnect()
+    if writer is not None:
+        writer.transport.abort()
 
 
 async def converse(connection: Connection, packed: Sequence[bytes]) -> list[Any]:
@@ -105,17 +127,28 @@ class SingleServer:
 
     one_node = True
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self, connection: Connection, durability: Durability, is_replaced: IsReplaced | None = None
+    ) -> None:
         self._connection = connection
+        self._durability = durability
+        self._is_replaced = is_replaced
 
     async def exchange(self, commands: Sequence[PackedCommand]) -> list[Any]:
         # redis-py would reconnect by itself and hide that answers were lost.
         if not self._connection.is_connected:
             return [Disconnected("the connection is closed")] * len(commands)
-        return await converse(self._connection, [command.packed for command in commands])
+        answers = await self._durability.converse(self._connection, [command.packed for command in commands])
+        # A primary that was replaced while it was cut off does not know it: its replicas have left it.
+        unconfirmed = any(isinstance(answer, Transient) for answer in answers)
+        if unconfirmed and self._is_replaced and await self._is_replaced():
+            return [Disconnected("the sentinels name another primary")] * len(commands)
+        return answers
 
     async def ping(self) -> None:
-        _expect_answers(await self.exchange([PING]))
+        if not self._connection.is_connected:
+            raise Disconnected("the connection is closed")
+        _expect_answers(await converse(self._connection, [PING]))
 
 
 class Cluster:
@@ -123,8 +156,9 @@ class Cluster:
 
     one_node = False
 
-    def __init__(self, client: RedisCluster) -> None:
+    def __init__(self, client: RedisCluster, durability: Durability) -> None:
         self._client = client
+        self._durability = durability
         self._must_look = False
 
     async def look(self) -> None:
@@ -163,13 +197,14 @@ class Cluster:
 
     async def ping(self) -> None:
         nodes = self._client.get_primaries()
-        answers = await asyncio.gather(*(self._ask(node, [PING.packed]) for node in nodes))
+        answers = await asyncio.gather(*(self._ask(node, [PING], converse) for node in nodes))
         _expect_answers([answer for each in answers for answer in each])
 
     async def _converse(
         self, node: ClusterNode, commands: Sequence[PackedCommand], answers: list[Any], places: list[int]
     ) -> None:
-        heard = await self._ask(node, [commands[place].packed for place in places])
+        packed = [commands[place].packed for place in places]
+        heard = await self._ask(node, packed, self._durability.converse)
         for place, answer in zip(places, heard, strict=True):
             answers[place] = await self._follow(commands[place], answer)
 
@@ -189,13 +224,14 @@ class Cluster:
             if node is None:
                 self._must_look = True
                 break
-            answer = (await self._ask(node, packed))[-1]
+            answer = (await self._ask(node, packed, self._durability.converse))[-1]
         return answer
 
-    async def _ask(self, node: ClusterNode, packed: Sequence[bytes]) -> list[Any]:
+    @staticmethod
+    async def _ask(node: ClusterNode, packed: Sequence[bytes], by: Converse) -> list[Any]:
         connection = node.acquire_connection()
         try:
             await node.disconnect_if_needed(connection)
-            return await converse(connection, packed)
+            return await by(connection, packed)
         finally:
             node.release(connection)

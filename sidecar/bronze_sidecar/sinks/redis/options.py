@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character
-from bronze_cli.values import Host, Integer, Secret, Switch, Text, Url, is_loopback, is_plain_and_remote
+from bronze_cli.values import (
+    Broker,
+    Host,
+    Integer,
+    ListOf,
+    Secret,
+    Switch,
+    Text,
+    Url,
+    is_loopback,
+    is_plain_and_remote,
+)
 
 from bronze_sidecar.routing.naming import Target, text_fault_above
 from bronze_sidecar.routing.rules import Rules
@@ -19,10 +30,12 @@ from bronze_sidecar.routing.values import Destination, Headers, Routing
 from bronze_sidecar.sinks.base import (
     Backend,
     Sink,
+    both_or_neither,
     dead_letter_doc,
     flag,
     meta_prefix,
     meta_prefix_faults,
+    needs_switch,
     tls_faults,
 )
 
@@ -53,7 +66,10 @@ class Redis(TlsFiles, Backend):
     title = "Redis"
 
     host: str | None = option(
-        Host(), "Server's host name or address; not needed with a URL.", required=True, alternative="url"
+        Host(),
+        "Server's host name or address; not needed with a URL or with sentinels.",
+        required=True,
+        alternatives=("url", "sentinels"),
     )
     url: str | None = option(
         Url(schemes=("redis", "rediss"), credentials=True),
@@ -68,6 +84,20 @@ class Redis(TlsFiles, Backend):
     username: str | None = option(Text(), "User name, if the server uses access control lists.")
     tls: bool = option(
         Switch(), "Encrypt the connection with TLS; a rediss:// URL does the same.", default=False
+    )
+    sentinels: tuple[str, ...] | None = option(
+        ListOf(Broker()), "Sentinels to ask for the primary, instead of a host or URL."
+    )
+    sentinel_name: str | None = option(Text(), "Name under which the sentinels know the primary.")
+    sentinel_username: str | None = option(Text(), "User name at the sentinels.")
+    sentinel_password: str | None = option(Secret(), "Password at the sentinels.", secret=True)
+    wait_aof: bool = option(
+        Switch(),
+        "Confirm events only when the server says that its append-only file is synced (WAITAOF).",
+        default=False,
+    )
+    wait_replicas: int = option(
+        Integer(0, 100), "Confirm events only when so many replicas have them (WAIT).", default=0
     )
     db: int = option(Integer(0, 2**31 - 1), "Database number.", default=0)
     stream_routing: dict[str, Template] | None = option(
@@ -110,13 +140,35 @@ class Redis(TlsFiles, Backend):
     def exposed_secrets(self) -> Iterator[str]:
         if self.url and "@" in self.url and is_plain_and_remote(self.url, "redis"):
             yield "--redis-url"
-        if self.password and self.host and not self.is_encrypted and not is_loopback(f"{self.host}:0"):
+        # A primary is wherever its sentinels are.
+        servers = self.sentinels or ((f"{self.host}:0",) if self.host else ())
+        if self.is_encrypted or all(map(is_loopback, servers)):
+            return
+        if self.password:
             yield "--redis-password"
+        if self.sentinel_password:
+            yield "--redis-sentinel-password"
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         if self.host is not None and self.url is not None:
             yield "url", Fault("cannot be combined with --redis-host.", "Choose one of them.")
+        yield from self._sentinel_faults()
         yield from tls_faults(self, encrypted=self.is_encrypted)
         if self.username is not None and self.password is None:
             yield "username", Fault("has no effect on its own.", f"Add {flag(self, 'password')}.")
         yield from meta_prefix_faults(self.static_headers, self.meta_headers_prefix)
+
+    def _sentinel_faults(self) -> Iterator[tuple[str, Fault]]:
+        yield from both_or_neither(self, "sentinels", "sentinel_name")
+        yield from needs_switch(self, "sentinels", "sentinel_username", "sentinel_password")
+        for other in ("host", "url"):
+            if self.sentinels is not None and getattr(self, other) is not None:
+                yield (
+                    "sentinels",
+                    Fault(f"cannot be combined with {flag(self, other)}.", "Choose one of them."),
+                )
+        if self.sentinel_username is not None and self.sentinel_password is None:
+            yield (
+                "sentinel_username",
+                Fault("has no effect on its own.", f"Add {flag(self, 'sentinel_password')}."),
+            )

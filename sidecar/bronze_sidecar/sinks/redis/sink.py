@@ -17,6 +17,7 @@ from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 from bronze_sidecar.sinks.outcome import failures
 from bronze_sidecar.sinks.redis.answers import VALUE_TOO_LARGE, KeyRefused, classify, classify_text
 from bronze_sidecar.sinks.redis.connection import connect, may_run, value_limit
+from bronze_sidecar.sinks.redis.durability import Unconfirmed
 from bronze_sidecar.sinks.redis.link import Link, PackedCommand, bulk
 
 if TYPE_CHECKING:
@@ -226,6 +227,9 @@ class RedisSink:
         places = [place for place in range(len(batch)) if place not in errors]
         if places:
             await self._add(batch, places, errors)
+        if any(isinstance(error, Unconfirmed) for error in errors.values()):
+            # The same connection can tell when they are confirmed: it must not be opened anew.
+            return [Failed(place, error) for place, error in sorted(errors.items())]
         return failures(errors, len(batch))
 
     # -- with the script

@@ -1,0 +1,137 @@
+"""Faults against buses, with the real process and real servers: what is lost, reordered, repeated.
+
+Exits with 1 if a promise is broken: an event that was acknowledged and is not on the bus, one that is out of
+order where order is promised, one that the producer never heard of, more memory than allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.cell import Cell, Findings
+from chaos.faults import FAULTS
+from chaos.services import Kafka, Kinesis, SqsFifo, SqsStandard
+from chaos.streams import Nats, Redis, RedisCluster, RedisWithSentinels, ReplicatedNats
+from chaos.targets import NotPossible, Target
+from clients import ClientUnderTest, NodeClient, NodeDriver, PythonClient
+from servers import Unavailable
+
+TARGETS: dict[str, type[Target]] = {
+    "nats": Nats,
+    "nats-r3": ReplicatedNats,
+    "redis": Redis,
+    "redis-sentinel": RedisWithSentinels,
+    "redis-cluster": RedisCluster,
+    "kafka": Kafka,
+    "kinesis": Kinesis,
+    "sqs-fifo": SqsFifo,
+    "sqs": SqsStandard,
+}
+QUICK = (
+    ("nats", "broker-kill"),
+    ("nats", "store-full"),
+    ("redis", "slow-link"),
+    ("redis", "poison"),
+    ("redis-sentinel", "broker-kill"),
+    ("sqs", "sidecar-kill"),
+    ("sqs-fifo", "partial"),
+)
+COLUMNS = ("cell", "events", "lost", "reordered", "duplicates", "recovery s", "peak MiB", "log lines", "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell's line in the table."""
+
+    name: str
+    findings: Findings | None = None
+    remark: str = ""
+
+    @property
+    def broken(self) -> list[str]:
+        return self.findings.broken() if self.findings else []
+
+    def cells(self) -> Sequence[str]:
+        found = self.findings
+        if found is None:
+            return self.name, *["n/a"] + [""] * 6, self.remark
+        counts = (found.sent, found.lost, found.reordered, found.duplicates)
+        rest = (f"{found.recovery_seconds:.1f}", str(found.memory_bytes >> 20), str(found.log_lines))
+        verdict = ("BROKEN: " + ", ".join(self.broken) + found.examples[:200]) if self.broken else ""
+        return self.name, *map(str, counts), *rest, verdict
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--quick", action="store_true", help="a selection of about a minute")
+    arguments.add_argument("--bus", action="append", choices=TARGETS, help="this bus; may be repeated")
+    arguments.add_argument("--fault", action="append", choices=FAULTS, help="this fault; may be repeated")
+    arguments.add_argument("--client", choices=("python", "node"), default="python")
+    arguments.add_argument("--seed", type=int, default=0, help="decides on moments and on what is refused")
+    chosen = arguments.parse_args()
+    cells = QUICK if chosen.quick else [(bus, fault) for bus in TARGETS for fault in FAULTS]
+    cells = [
+        (bus, fault)
+        for bus, fault in cells
+        if bus in (chosen.bus or TARGETS) and fault in (chosen.fault or FAULTS)
+    ]
+    rows = run(cells, client=chosen.client, seed=chosen.seed)
+    show(rows)
+    return 1 if any(row.broken for row in rows) else 0
+
+
+def run(cells: Sequence[tuple[str, str]], *, client: str = "python", seed: int = 0) -> list[Row]:
+    """Run cells one after the other."""
+    driver = NodeDriver() if client == "node" else None
+    try:
+        rows = []
+        for bus, fault in cells:
+            name = f"{bus} {fault}" + (" (node)" if driver else "")
+            began = time.monotonic()
+            rows.append(_run(name, bus, fault, NodeClient(driver) if driver else PythonClient(), seed))
+            took = time.monotonic() - began
+            print(f"{' | '.join(rows[-1].cells())} ({took:.0f} s)", file=sys.stderr, flush=True)
+        return rows
+    finally:
+        if driver:
+            driver.stop()
+
+
+def _run(name: str, bus: str, fault: str, client: ClientUnderTest, seed: int) -> Row:
+    dice = random.Random(f"{seed} {name}")  # noqa: S311 - it must be the same again
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    try:
+        cell = Cell(TARGETS[bus](folder, dice), client, dice)
+        running = cell.run(FAULTS[fault], is_slow_link=fault == "slow-link", is_poison=fault == "poison")
+        return Row(name, asyncio.run(running))
+    except NotPossible as reason:
+        return Row(name, remark=str(reason))
+    except Unavailable as reason:
+        return Row(name, remark=f"left out: {reason}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Print the table."""
+    lines = [COLUMNS, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
+    for line in lines:
+        print(" | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    broken = [row for row in rows if row.broken]
+    print(f"\n{len(broken)} of {len(rows)} cells broke a promise.")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", ResourceWarning)
+    sys.exit(main())
