@@ -94,6 +94,15 @@ async def test_the_same_file_under_the_same_stream_id_is_not_stored_twice(
     await assert_complete(bus, {"again": 500}, duplicates_allowed=False)
 
 
+async def test_a_replay_that_was_shorter_at_first_loses_nothing_to_its_end(
+    bus: NatsBus, nats_sidecar: SidecarProcess
+) -> None:
+    for count in (300, 500, 500):
+        assert send("-", f"--to={nats_sidecar.address}", "--stream-id=r", stdin=lines(count))[0] == 0
+    ids = sorted([event_id async for _, event_id in bus.read()])
+    assert ids == sorted([*(f"r:{position}" for position in range(500)), "r~end:300", "r~end:500"])
+
+
 def test_what_is_not_published_is_counted_and_named(nats_sidecar: SidecarProcess) -> None:
     text = b"\n".join((trade(0), b"", b"garbage", b"[1]", b'{"type":"trade"}', b"\xff", b"  ", trade(5)))
     status, summary, _ = send("-", f"--to={nats_sidecar.address}", stdin=text)
