@@ -370,6 +370,8 @@ async def fault_proxy(onward: str) -> AsyncIterator[FaultProxy]:
 class Waiting:
     """A ticket that remembers what it was told."""
 
+    is_durable = False
+
     def __init__(self, count: int) -> None:
         self.open = count
         self.failures: list[tuple[str, str]] = []

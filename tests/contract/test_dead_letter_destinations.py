@@ -182,6 +182,8 @@ async def test_kinesis_has_the_reason_in_meta(aws_emulator: Endpoint) -> None:
 class Nobody:
     """Listens to nothing."""
 
+    is_durable = False
+
     def stored(self, count: int) -> None:
         """Do nothing."""
 

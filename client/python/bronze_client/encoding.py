@@ -41,7 +41,8 @@ def encode(event: Event) -> tuple[bytes, bool]:
     if type(event) is bytes:
         if not event:
             raise ValueError("The event is empty.")
-        return (_line(event), True) if event[0] in _JSON_STARTS else (event, False)
+        # Bytes that begin with a blank are meant as JSON; whether they are, the sidecar judges.
+        return (_line(event, event[0] == _BRACE), True) if event[0] in _JSON_STARTS else (event, False)
     if isinstance(event, Mapping):
         return _dump(event), True
     if isinstance(event, str):
@@ -57,7 +58,7 @@ def encode(event: Event) -> tuple[bytes, bool]:
     )
 
 
-def _line(text: bytes) -> bytes:
+def _line(text: bytes, must_be_object: bool = True) -> bytes:
     # In JSON a newline can only stand between tokens, where a blank is as good.
     if _NEWLINE in text or _RETURN in text:
         text = text.translate(_ONE_LINE)
@@ -65,7 +66,7 @@ def _line(text: bytes) -> bytes:
         rest = text.lstrip()
         if not rest:
             raise ValueError("The event is empty.")
-        if rest[0] != _BRACE:
+        if must_be_object and rest[0] != _BRACE:
             raise ValueError("The event is not a JSON object, which begins with '{'.")
     return text
 

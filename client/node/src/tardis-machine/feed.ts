@@ -109,11 +109,14 @@ export class Feed {
     else action();
   }
 
-  /** Ends the stream. What still waits for room has no response that could wait for it, and is dropped. */
-  end(): void {
+  /**
+   * Ends the stream; `isPublished` says whether its end is published. What still waits for room has no response that
+   * could wait for it, and is dropped.
+   */
+  end(isPublished = true): void {
     this.hasEnded = true;
     this.handOver();
-    this.stream?.end(this.position);
+    this.stream?.end(this.position, isPublished);
     this.stream = undefined;
   }
 

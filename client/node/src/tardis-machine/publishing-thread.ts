@@ -149,8 +149,8 @@ export class ThreadStream {
   }
 
   /** `position` is that of the message after the last one, handed over or not. */
-  end(position: number): void {
-    this.thread.post({ kind: 'end', stream: this.stream, position });
+  end(position: number, isPublished: boolean): void {
+    this.thread.post({ kind: 'end', stream: this.stream, position, isPublished });
   }
 }
 

@@ -19,6 +19,8 @@ const REPORT_MS = 1_000;
 
 const { settings, source, counters, news } = workerData as PublishingTask;
 const streams = new Map<number, PublishedStream>();
+/** Streams that are being closed. */
+const closing = new Set<Promise<void>>();
 let checkTimer: NodeJS.Timeout | undefined;
 let reportTimer: NodeJS.Timeout | undefined;
 let refused = 0;
@@ -31,6 +33,7 @@ class PublishedStream {
   private events = 0;
   private position = 0;
   private hasEnded = false;
+  private isEndPublished = true;
   private isConnected = false;
 
   constructor(
@@ -84,8 +87,9 @@ class PublishedStream {
     this.position = position;
   }
 
-  end(position: number): void {
+  end(position: number, isPublished: boolean): void {
     this.skipTo(position);
+    this.isEndPublished = isPublished;
     this.hasEnded = true;
     checkSoon();
   }
@@ -130,7 +134,7 @@ class PublishedStream {
   }
 
   async close(): Promise<void> {
-    await this.publisher.close();
+    await this.publisher.close(undefined, { ended: this.isEndPublished });
   }
 }
 
@@ -149,7 +153,9 @@ function checkStreams(): void {
     streams.delete(number);
     Atomics.sub(counters, HELD_STREAMS, 1);
     // What was not delivered has been reported already.
-    stream.close().catch(() => undefined);
+    const closed = stream.close().catch(() => undefined);
+    closing.add(closed);
+    void closed.then(() => closing.delete(closed));
   }
   if (isWaiting) checkSoon();
 }
@@ -157,6 +163,8 @@ function checkStreams(): void {
 async function flush(): Promise<void> {
   await Promise.allSettled([...streams.values()].map((stream) => stream.flush()));
   checkStreams();
+  // The end of a stream travels as it is closed.
+  await Promise.all(closing);
   reportRefused();
   endFlush(counters, DONE);
 }
@@ -188,7 +196,7 @@ parentPort?.on('message', (message: ToPublisher) => {
       streams.get(message.stream)?.add(message);
       break;
     case 'end':
-      streams.get(message.stream)?.end(message.position);
+      streams.get(message.stream)?.end(message.position, message.isPublished);
       break;
     case 'flush':
       void flush();

@@ -55,6 +55,8 @@ export class ResponseStream {
   private readonly areExchangesKnown: boolean | undefined;
   private captured: string | undefined;
   private isCapturing = false;
+  private isComplete = false;
+  private hasFailed = false;
   /** Whether the stream has ended. */
   isOver = false;
 
@@ -107,11 +109,13 @@ export class ResponseStream {
     const feed = this.failureFeed();
     for (const exchange of names)
       feed.add(this.written({ type: 'error', exchange, localTimestamp, details, code }), 1);
-    if (feed !== this.feed) feed.end();
+    this.hasFailed = true;
+    if (feed !== this.feed) feed.end(false);
   }
 
   /** Hands over what there is: the response is complete, but can still be made to wait. */
   complete(): void {
+    this.isComplete = !this.hasFailed;
     if (!this.isOver) this.feed.handOver();
   }
 
@@ -125,11 +129,14 @@ export class ResponseStream {
     this.feed.whenRoom(action);
   }
 
-  /** Ends the stream; what comes later never reached the client. */
+  /**
+   * Ends the stream; what comes later never reached the client. The end is published, unless it is that of a replay
+   * which failed or whose client went away: the same replay may go further.
+   */
   end(): void {
     if (this.isOver) return;
     this.isOver = true;
-    this.feed.end();
+    this.feed.end(this.isComplete || !this.request.isReplay);
   }
 
   private written(message: ErrorMessage): string {

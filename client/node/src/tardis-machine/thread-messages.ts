@@ -44,7 +44,12 @@ export type ToPublisher =
     }
   | Block
   /** `position` is that of the message after the last one, handed over or not. */
-  | { readonly kind: 'end'; readonly stream: number; readonly position: number }
+  | {
+      readonly kind: 'end';
+      readonly stream: number;
+      readonly position: number;
+      readonly isPublished: boolean;
+    }
   | { readonly kind: 'flush' };
 
 export type FromPublisher =
