@@ -26,6 +26,7 @@ class Known:
     since: float
     attempts: int = 0
     may_be_stored: bool = False
+    is_saved: bool = False
     fate: str = ""
 
 
@@ -87,17 +88,19 @@ class History:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def write(self, fates: str, *, poison: str = "") -> None:
+    def write(self, fates: str, *, poison: str = "", saves: bool = False) -> None:
         """Write what may be written now, and let it end as told.
 
         A fate is told for each place: `s`tored, `t`ransient, `p`ermanent, `n`ot tried. Of a key, nothing is
         stored behind a record that may be stored later. Or for the whole write: `T`ransient, `P`ermanent,
         `D`isconnected before, or `E` after everything was stored. The poison costs the connection whatever
-        else is told.
+        else is told. Meanwhile everything may be saved.
         """
         batch = self._take()
         if batch is None:
             return
+        if saves:
+            self.save(batch)
         names = [each.event.id for each in batch.records]
         if poison in names:
             # What stands before it may be stored, or not.
@@ -112,6 +115,24 @@ class History:
             self._fail(batch, names, Transient("busy"))
         else:
             self._settle(batch, names, fates)
+
+    def save(self, in_flight: WriteBatch | None = None) -> None:
+        """Bring everything to disk: all that was not there is found, in order, and each record once."""
+        found = self.backlog.unsaved(in_flight)
+        names = [each.event.id for unsaved in found for each in unsaved.records]
+        waiting = {name for name, each in self.known.items() if not each.fate and not each.is_saved}
+        assert sorted(names) == sorted(waiting)
+        for key in KEYS:
+            numbers = [self.known[name].number for name in names if name[0] == key]
+            assert numbers == sorted(numbers), "records of a key were saved in another order"
+        for unsaved in found:
+            listener = Listener(self, len(unsaved.records), is_durable=True)
+            self.listeners.append(listener)
+            unsaved.bind(listener)
+            for ticket, count in unsaved.tickets:
+                ticket.stored(count)
+        for name in names:
+            self.known[name].is_saved = True
 
     def fail_to_connect(self) -> None:
         batch = self._take()

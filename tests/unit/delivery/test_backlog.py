@@ -42,6 +42,10 @@ class Histories(RuleBasedStateMachine):
         self.history.write(fate)
 
     @rule()
+    def save(self) -> None:
+        self.history.save()
+
+    @rule()
     def fail_to_connect(self) -> None:
         self.history.fail_to_connect()
 
@@ -75,10 +79,13 @@ def run(seed: int) -> None:
             history.wait(chance.random())
         elif step < 0.43:
             history.fail_to_connect()
+        elif step < 0.45:
+            history.save()
         elif chance.random() < trouble / 2:
             history.write(chance.choice("TTDE"), poison=poison)
         else:
-            history.write("".join(chance.choices("sssstpn", k=MOST)), poison=poison)
+            fates = "".join(chance.choices("sssstpn", k=MOST))
+            history.write(fates, poison=poison, saves=chance.random() < 0.05)
         history.check()
     history.finish(poison)
     if (
