@@ -320,6 +320,7 @@ def verdict(findings: Findings, seconds: float) -> None:
         ("duplicates", findings.duplicates, not findings.duplicates),
         ("out of order", findings.disordered, not findings.disordered),
         ("of unknown origin", findings.foreign, not findings.foreign),
+        ("end of the stream", findings.ends, findings.ends == 1),
     )
     table([(name, good(f"{count:>9,}") if fine else bad(f"{count:>9,}")) for name, count, fine in counts])
     all_there = good("Everything is there, once and in order.")

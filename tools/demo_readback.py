@@ -48,13 +48,15 @@ class Findings:
     """Events that no message became."""
     disordered: int = 0
     """Events that came behind a later one of their subject."""
+    ends: int = 0
+    """Events that say that the stream has ended, after as many messages as there are."""
     samples: dict[str, Sample] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
         """Whether everything is there once and in order."""
         wrong = self.missing, self.duplicates, self.foreign, self.disordered
-        return not any(wrong) and self.events == self.expected
+        return not any(wrong) and self.events == self.expected and self.ends == 1
 
 
 async def read_back(url: str, stream: str, stream_id: str, messages: Sequence[bytes]) -> Findings:
@@ -67,14 +69,17 @@ async def read_back(url: str, stream: str, stream_id: str, messages: Sequence[by
 
     async def take(message: Msg) -> None:
         event = NormalizedEvent.FromString(message.data)
+        if not message.metadata.num_pending:
+            at_end.set()
+        if event.meta["event_id"] == f"{stream_id}~end:{len(messages)}":
+            findings.ends += 1
+            return
         place = _place(event.meta["event_id"], stream_id)
         _count(findings, message, event)
         findings.duplicates += place in seen
         findings.disordered += place <= newest.get(message.subject, NOWHERE)
         seen.add(place)
         newest[message.subject] = place
-        if not message.metadata.num_pending:
-            at_end.set()
 
     client = await nats.connect(url)
     try:

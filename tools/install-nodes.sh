@@ -12,7 +12,7 @@ rm -rf "$folder"
 mkdir -p "$folder"
 cp tools/nodes/package.json tools/nodes/package-lock.json "$folder"
 npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund >"$folder/npm.log" 2>&1 ||
-  leave "npm could not install others (see $folder/npm.log)"
+  leave "others could not be installed (see $folder/npm.log)"
 # Only the program is needed.
 find "$folder/node_modules" -mindepth 2 -maxdepth 2 ! -name bin ! -name package.json -exec rm -rf {} +
 touch "$folder/.ready"

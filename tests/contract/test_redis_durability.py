@@ -219,8 +219,10 @@ async def test_a_primary_that_was_replaced_while_it_was_frozen_is_left(
         for sentinel in group.sentinels[1:]:
             sentinel.freeze()
         first.thaw()
-        with pytest.raises(Disconnected):
-            await sink.write(records(backend, [trade("A", 2)]))
+        # It does not know that it was replaced, unless the sentinel that is left is quick enough to tell it.
+        with contextlib.suppress(Disconnected):
+            ((_, error),) = await sink.write(records(backend, [trade("A", 2)]))
+            assert isinstance(error, Transient)
     for sentinel in group.sentinels[1:]:
         sentinel.thaw()
     await store(backend, 2)

@@ -129,6 +129,7 @@ def test_what_jetstream_finds_too_large_is_kept_with_all_that_is_known(
         async with connect(process.address, stream_id="s", source="test/1", origin="replay") as publisher:
             for message in (trade(0), large(1), b'{"type":"trade"}', trade(3)):
                 publisher.publish(message)
+            await publisher.close(ended=False)
 
     with pytest.raises(PublishError, match="2 failed"):
         asyncio.run(publish_some())

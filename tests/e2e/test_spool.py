@@ -55,6 +55,7 @@ async def publish(address: str, first: int, last: int) -> None:
                 await asyncio.sleep(0)
         await publisher.flush(timeout=200)
         assert publisher.stats.dropped == 0
+        await publisher.close(ended=False)
 
 
 async def test_an_outage_is_acknowledged_from_disk_and_delivered_in_order(bus: Bus, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ async def main() -> None:
             await asyncio.sleep(0.005)
         waiting = publisher.stats.accepted - publisher.stats.acknowledged
         await publisher.flush(timeout=30)
+        await publisher.close(ended=False)
     print(json.dumps({"published": published, "waiting": waiting, "dropped": publisher.stats.dropped}))
 
 

@@ -68,10 +68,11 @@ def test_prometheus_understands_every_query(rules: Path) -> None:
 
 
 def test_a_running_sidecar_has_every_metric_and_label_that_is_asked_for(
-    rules: Path, start_nats: Callable[..., NatsServer]
+    rules: Path, start_nats: Callable[..., NatsServer], tmp_path: Path
 ) -> None:
     server = start_nats()
     options = ["--nats-servers", f"127.0.0.1:{server.port}", "--nats-subject", "all", "--nats-stream", "S"]
+    options += ["--nats-when-full", "spill", "--spool-dir", str(tmp_path)]
     with sidecar(*options) as process:
         families = list(text_string_to_metric_families(process.get("/metrics")[1]))
     labels: dict[str, set[str]] = {}

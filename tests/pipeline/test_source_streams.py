@@ -37,6 +37,8 @@ async def publish(address: str, first: int, last: int, stream: str = "s") -> Non
         for position in range(first, last):
             publisher.publish(trade(position))
         await publisher.flush(timeout=60)
+        # More comes under the same ids: this is not the end.
+        await publisher.close(ended=False)
 
 
 @pytest.fixture
