@@ -203,7 +203,7 @@ def test_every_kind_of_event_through_the_sidecar(
     [report] = run(spark, "nats", options(server), tmp_path)
     assert (report.events, report.duplicates, report.quarantined) == (14, 0, 0)
     *found, end = rows(tmp_path)
-    assert (end["event_id"], end["disconnect"]["reason"]) == ("r~end:11", "stream_ended")
+    assert (end["event_id"], end["disconnect"]["reason"]) == ("r~end:12", "stream_ended")
     assert [row["bus_position"] for row in found] == [str(number) for number in range(1, 14)]
     for row, (column, event_id, payload) in zip(found, EXPECTED, strict=True):
         assert (row["payload_case"], row["event_id"]) == (PAYLOADS[column], event_id)
