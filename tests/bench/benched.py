@@ -102,7 +102,7 @@ def _nats(stack: ExitStack, folder: Path) -> Bus:
         if await stream.streams_info():
             await stream.purge_stream("BENCH")
         else:
-            await stream.add_stream(name="BENCH", subjects=["bronze.>"])
+            await stream.add_stream(name="BENCH", subjects=["bronze.>"], allow_batched=True)
         await client.close()
 
     idiom = "library: publish_async, 1,024 on the way"

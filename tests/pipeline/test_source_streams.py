@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socketserver
+import threading
 import uuid
 from collections.abc import Callable
 from itertools import groupby
@@ -23,7 +25,7 @@ from kafka_servers import PASSWORD, USER, KafkaServer, admin, create_topic
 from pipeline_jobs import run
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from servers import Certificates, Endpoint
+from servers import Certificates, Endpoint, free_port
 from sidecar_process import sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
@@ -172,6 +174,40 @@ def test_kafka_with_tls_and_a_password(  # noqa: PLR0917 - fixtures
         assert {(row["bus"], row["destination"]) for row in rows} == {("kafka", name)}
         asyncio.run(publish(process.address, 0, NEW, "new"))
     assert_only_what_is_new_comes(run(spark, "kafka", options, tmp_path), table(tmp_path))
+
+
+def test_kafka_sends_no_password_to_a_server_without_tls(
+    spark: SparkSession, jars: str, certificates: Certificates, name: str, tmp_path: Path
+) -> None:
+    received: list[bytes] = []
+
+    class Listener(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            received.append(self.request.recv(65_536))
+
+    file = tmp_path / "kafka.properties"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    file.write_text(
+        "security.protocol=SASL_SSL\n"
+        "sasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={module} required username="{USER}" password="{PASSWORD}";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={certificates.ca_file}\n"
+        "request.timeout.ms=1500\ndefault.api.timeout.ms=3000\n"
+    )
+    with socketserver.ThreadingTCPServer(("127.0.0.1", free_port()), Listener) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = {
+            "brokers": f"127.0.0.1:{server.server_address[1]}",
+            "topics": name,
+            "propertiesFile": str(file),
+            "jars": jars,
+        }
+        with pytest.raises(StreamingQueryException):
+            run(spark, "kafka", options, tmp_path)
+        server.shutdown()
+    assert received
+    assert all(first.startswith(b"\x16\x03") for first in received if first)  # a TLS handshake
+    assert not any(PASSWORD.encode() in first for first in received)
 
 
 def test_kafka_records_that_expired_are_a_loss(
