@@ -186,7 +186,8 @@ class RedisWithSentinels(Redis):
 
     def _reach(self, port: int) -> list[str]:
         watched = ("--redis-sentinels", self._group.addresses, "--redis-sentinel-name", NAME)
-        return [*watched, "--redis-wait-replicas", "1"]
+        # Both: of two replicas, the sentinels may choose the one that did not confirm.
+        return [*watched, "--redis-wait-replicas", "2"]
 
     def _primary(self) -> RedisServer:
         return self._group.primary()

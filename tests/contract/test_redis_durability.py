@@ -209,7 +209,8 @@ async def test_a_primary_that_was_replaced_while_it_was_frozen_is_left(
     start_redis_sentinels: Callable[..., RedisSentinels],
 ) -> None:
     group = start_redis_sentinels()
-    backend = watched(group, "--redis-wait-replicas=1")
+    # Both replicas: one that has not heard of the change yet would go on confirming to the old primary.
+    backend = watched(group, "--redis-wait-replicas=2")
     first = group.primary()
     async with backend.open(Route(backend.rules())) as sink:
         assert not await sink.write(records(backend, [trade("A", 1)]))
@@ -228,7 +229,8 @@ async def test_a_primary_that_was_replaced_while_it_was_frozen_is_left(
         sentinel.thaw()
     if not is_stored:
         await store(backend, 2)
-    assert await prices(group.primary().url, "watched.A") == [1, 2]
+    # What was not confirmed at once may be there twice.
+    assert sorted({*await prices(group.primary().url, "watched.A")}) == [1, 2]
 
 
 async def test_sentinels_that_ask_for_a_password(

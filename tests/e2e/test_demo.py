@@ -72,7 +72,8 @@ def test_it_shows_that_nothing_is_missing_and_leaves_nothing_but_a_chart(
     if missing_java() is not None:
         assert "Everything above stands without it." in tables
         return
-    assert f"{figures['events expected']} events in the table, 0 in quarantine" in tables
+    with_end = int(figures["events expected"].replace(",", "")) + 1
+    assert f"{with_end:,} events in the table, 0 in quarantine" in tables
     assert "\n    complete\n" in tables
     rows = dict(line.split() for line in tables.splitlines() if len(line.split()) == 2)
     # Each trade became a row, and each message that changes a book.
