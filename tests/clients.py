@@ -310,7 +310,8 @@ class NodeClient:
     def watched(self) -> Iterator[None]:
         """See to it that nothing is left behind: no connection, no timer, no unseen error."""
         yield
-        deadline = time.monotonic() + 10
+        # gRPC gives up a handshake that gets no answer after 20 seconds.
+        deadline = time.monotonic() + 40
         while (resources := self.driver.call("resources")) != self.driver.idle_resources:
             assert time.monotonic() < deadline, f"left behind: {resources}"
             time.sleep(0.002)
