@@ -13,6 +13,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.bronze.job import BronzeBatchReport, BronzeJob
 from bronze_pipeline.commands.bronze import BronzePlan
+from bronze_pipeline.jars import jars_in
+from bronze_pipeline.running.hadoop import prepare
 from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.sources.base import Bus
 
@@ -79,12 +81,14 @@ def run_bronze(plan: BronzePlan) -> int:
     bus, source_options, options = plan.bus, plan.source_options, plan.options
 
     def work(spark: SparkSession, watch: Watch) -> None:
+        checkpoint = prepare(spark, plan.checkpoint)
         job = BronzeJob(bus, source_options, plan.lake, keep_raw=options.keep_raw, on_batch=watch.on_batch)
 
         def start() -> list[StreamingQuery]:
             trigger = options.trigger.words
-            return [job.start(spark, plan.checkpoint, trigger=trigger, available_now=options.available_now)]
+            return [job.start(spark, checkpoint, trigger=trigger, available_now=options.available_now)]
 
         keep_running(start, watch, retries=options.retries, bus=bus)
 
-    return run(work, BronzeTotals(bus), cores=options.cores, jars=bus.jars(source_options))
+    jars = [*bus.jars(source_options), *jars_in(options.storage_jars)]
+    return run(work, BronzeTotals(bus), cores=options.cores, jars=jars)

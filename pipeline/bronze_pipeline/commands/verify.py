@@ -19,10 +19,12 @@ from bronze_cli.program import CommandFailed
 from bronze_cli.values import Integer, Switch, Text
 
 from bronze_pipeline.commands.places import BronzeTable
+from bronze_pipeline.commands.storage_options import StorageOptions, use_storage_options
 from bronze_pipeline.positions import Report, StreamReport, examine
 from bronze_pipeline.tables.commit_log import CommitLog
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import format_of, in_one_line
 
 SHOWN = 5
@@ -38,7 +40,7 @@ Exit status: 0 complete · 1 not complete, or the table cannot be read · 2 the 
 
 
 @dataclass(frozen=True)
-class VerifyOptions:
+class VerifyOptions(StorageOptions):
     """What the command takes."""
 
     table: str = option(BronzeTable(), "Bronze table, such as lake/bronze.", required=True)
@@ -56,6 +58,7 @@ NAMES = Names(OPTIONS, listed_by="bronze-pipeline verify --help")
 def run(arguments: Sequence[str]) -> int:
     """Print what is there; return the exit status."""
     given = from_flags(arguments, NAMES)
+    use_storage_options(given)
     problems = given.problems
     options = VerifyOptions(**parsed(given.values, NAMES, problems))
     problems += missing(given.values, OPTIONS)
@@ -77,7 +80,8 @@ class _Files:
     def __init__(self, url: str) -> None:
         self._system, self._root = Folder(url, ()).open()
         if format_of(url) == "delta":
-            paths = pa.table(deltalake.DeltaTable(url).get_add_actions())["path"].to_pylist()
+            table = deltalake.DeltaTable(url, storage_options=storage_options(url))
+            paths = pa.table(table.get_add_actions())["path"].to_pylist()
             # The log writes paths URL-encoded.
             self._paths = [unquote(path) for path in paths]
         else:

@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.commands.silver import SilverPlan
+from bronze_pipeline.jars import jars_in
+from bronze_pipeline.running.hadoop import prepare
 from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
@@ -111,7 +113,7 @@ def run_silver(plan: SilverPlan) -> int:
 
     def work(spark: SparkSession, watch: Watch) -> None:
         how = QuerySettings(
-            plan.checkpoints,
+            prepare(spark, plan.checkpoints),
             options.available_now,
             options.trigger.words,
             options.max_records_per_batch,
@@ -132,7 +134,7 @@ def run_silver(plan: SilverPlan) -> int:
         ):
             totals.book_checks = _check_books(spark, plan)
 
-    return run(work, totals, cores=options.cores)
+    return run(work, totals, cores=options.cores, jars=jars_in(options.storage_jars))
 
 
 def _start(spark: SparkSession, stage: Sequence[Query], how: QuerySettings) -> Iterator[StreamingQuery]:

@@ -28,6 +28,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
+from bronze_pipeline.tables.storage import storage_options
 
 INDEX = pa.schema(
     [
@@ -119,6 +120,7 @@ class DeltaTable:
                 partition_by=list(partition_columns),
                 name=name,
                 configuration={INDEXED: ",".join(_indexed(schema, partition_columns))},
+                storage_options=storage_options(url),
             )
         except (OSError, deltalake.exceptions.DeltaError) as error:
             raise TableError(f"cannot open the Delta table at {url}: {in_one_line(error)}") from error
