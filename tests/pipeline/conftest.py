@@ -58,6 +58,13 @@ def bucket(aws_emulator: Endpoint) -> str:
 
 
 @pytest.fixture
+def s3_environment(aws_emulator: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the variables that reach the emulator of S3."""
+    for name, value in aws_servers.delta_options(aws_emulator.url).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
 def s3_options(aws_emulator: Endpoint, tmp_path: Path) -> list[str]:
     """Return the flags that reach the emulator of S3, its secrets in a file."""
     secrets = tmp_path / "storage-options"

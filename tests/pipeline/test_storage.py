@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bronze_cli.problems import ConfigError
-from bronze_pipeline.commands import bronze, silver
+from bronze_pipeline.commands import bronze
+from bronze_pipeline.running.folder_markers import needless
 from bronze_pipeline.running.hadoop import CONNECTORS, settings
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.storage import (
@@ -107,17 +107,6 @@ def test_a_plan_shows_no_option(tmp_path: Path) -> None:
     assert "s3cr3t-word" not in repr(chosen)
 
 
-def test_silver_looks_for_its_table_with_the_options() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
-    # Nobody answers there: that it is asked shows that the option came first.
-    options = [f"AWS_ENDPOINT_URL=http://127.0.0.1:{port}", "AWS_REGION=x", "AWS_ACCESS_KEY_ID=a"]
-    options.append("AWS_SECRET_ACCESS_KEY=b")
-    flags = [word for each in options for word in ("--storage-option", each)]
-    with pytest.raises(ConfigError, match=f"--from: the table at s3://b/bronze cannot be read: .*127.0.0.1:{port}"):
-        silver.plan(["--from", "s3://b/bronze", "--to", "s3://b/silver", *flags])
-
-
 def test_an_endpoint_brings_what_it_needs() -> None:
     assert s3_options({}, {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_S3": "https://b"}) == {
         "AWS_ENDPOINT_URL": "https://b",
@@ -206,6 +195,19 @@ def test_hadoop_gets_the_same_options(
     place: str, given: dict[str, str], environment: dict[str, str], expected: dict[str, str]
 ) -> None:
     assert settings(place, given, environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ([], []),
+        (["c/"], []),
+        (["c/", "c/0"], ["c/"]),
+        (["c/o/0", "c/", "c/o/", "c/p/", "c/q"], ["c/", "c/o/"]),
+    ],
+)
+def test_markers_of_folders_with_something_in_them_are_needless(keys: list[str], expected: list[str]) -> None:
+    assert needless(keys) == expected
 
 
 # -- secrets on the command line

@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 from bronze_pipeline.bronze.job import BronzeBatchReport, BronzeJob
 from bronze_pipeline.commands.bronze import BronzePlan
 from bronze_pipeline.jars import jars_in
+from bronze_pipeline.running.folder_markers import remove_folder_markers
 from bronze_pipeline.running.hadoop import prepare
 from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.sources.base import Bus
@@ -89,6 +90,7 @@ def run_bronze(plan: BronzePlan) -> int:
             return [job.start(spark, checkpoint, trigger=trigger, available_now=options.available_now)]
 
         keep_running(start, watch, retries=options.retries, bus=bus)
+        remove_folder_markers(checkpoint)
 
     jars = [*bus.jars(source_options), *jars_in(options.storage_jars)]
     return run(work, BronzeTotals(bus), cores=options.cores, jars=jars)

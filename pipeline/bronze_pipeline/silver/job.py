@@ -18,6 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.commands.silver import SilverPlan
 from bronze_pipeline.jars import jars_in
+from bronze_pipeline.running.folder_markers import remove_folder_markers
 from bronze_pipeline.running.hadoop import prepare
 from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.silver.bar_query import BarQuery
@@ -123,6 +124,7 @@ def run_silver(plan: SilverPlan) -> int:
         try:
             for stage in [first, second] if options.available_now else [first + second]:
                 keep_running(partial(_start, spark, stage, how), watch, retries=options.retries)
+            remove_folder_markers(how.checkpoints)
         finally:
             if totals.late:
                 watch.progress.note("Some trades came later than --watermark allows and are not in any bar.")

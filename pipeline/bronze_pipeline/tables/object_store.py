@@ -29,7 +29,9 @@ class _Output:
 class _Handler(DeltaStorageHandler):
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # type: ignore[override] # noqa: ARG002 - as Arrow calls it
         # There are no folders: one that is missing is empty.
-        self._handler.delete_dir_contents(path=path, accept_root_dir=False, missing_dir_ok=True)
+        for found in self._handler.get_file_info_selector(path, True, True):
+            if found.is_file:
+                self._handler.delete_file(found.path)
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
         return pa.PythonFile(_Output(self._handler.open_output_stream(path, metadata)))

@@ -7,6 +7,7 @@ are, and then single records at later times, until it has one that is far enough
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +71,7 @@ def _span_ms(sample: list[Record], records: int) -> float:
 
 def _first_at(client: Any, stream: str, shard: str, ms: float) -> Record | None:
     """Return the first record that arrived at a time or later."""
-    calls = ShardCalls(client, stream, shard, f"{TIME}{int(ms)}")
+    calls = ShardCalls(client, stream, shard, f"{TIME}{math.ceil(ms)}")
     while True:
         answer = calls.call(1)
         if answer.records:
