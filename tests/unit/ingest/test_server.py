@@ -394,6 +394,24 @@ async def test_resuming_ends_the_connection_before(tmp_path: Path) -> None:
         assert "resumed" in details
 
 
+async def test_resuming_ends_a_half_closed_call_and_hears_of_what_it_sent(tmp_path: Path) -> None:
+    script = Script(gate=asyncio.Event())
+    async with serving(tmp_path, Scripted(script)) as running:
+        first, second = running.stream(), running.stream()
+        await first.open("p")
+        await first.batch(1, 0, envelope())
+        await first.call.done_writing()
+        while not running.lanes[0].events:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert (await second.open("p")).opened.acknowledged_sequence == 0
+        code, details = await first.refused()
+        assert (code, "resumed" in details) == (grpc.StatusCode.ABORTED, True)
+        assert script.gate
+        script.gate.set()
+        assert await second.acknowledged(1) == Outcome(published=1)
+        assert script.stored == ["s:0"]
+
+
 async def test_a_producer_that_ignores_its_credits_is_cut_off(tmp_path: Path) -> None:
     script = Script(gate=asyncio.Event())
     async with serving(tmp_path, Scripted(script), config=Config(max_queue_events=4)) as running:

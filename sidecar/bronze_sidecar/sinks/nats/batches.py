@@ -47,7 +47,7 @@ class BatchConfirmation:
 
     def end_command(self) -> bytes:
         """Return the command that ends the batch, to a subject that may be published to; empty if none is."""
-        subjects = [record.address.destination for record in reversed(self._records)]
+        subjects = (record.address.destination for record in reversed(self._records))
         allowed = next((each for each in subjects if each.lower() not in self.forbidden), None)
         if allowed is None:
             return b""
