@@ -43,7 +43,7 @@ CORE_ORDER = "as long as the connection holds: core NATS stores nothing"
 async def open_nats(options: Nats, route: Route) -> AsyncIterator[NatsSink]:
     """Connect, check that a stream accepts our subjects, and close at the end."""
     transport = ConfirmingTransport()
-    connection = NatsConnection(transport, on_error=transport.note_error, on_loss=transport.note_loss)
+    connection = NatsConnection(transport, on_loss=transport.note_loss)
     try:
         try:
             await connection.open(_login(options), "bronze-sidecar")
@@ -176,7 +176,7 @@ class NatsSink:
         return failures + [
             Failed(place, Permanent(FORBIDDEN))
             for place, record in zip(places, records, strict=True)
-            if record.address.destination.lower() in window.subjects
+            if record.address.destination in window.subjects
         ]
 
     # -- with a confirmation for each message
