@@ -26,6 +26,7 @@ from bronze_client.schema import (
 )
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
+from bronze_sidecar.envelope import native
 from bronze_sidecar.errors import Permanent, Transient
 from bronze_sidecar.ingest.intake import Ticket
 from bronze_sidecar.ingest.server import SidecarService
@@ -129,6 +130,15 @@ class Running:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(PUBLISH_BATCH)
         response = await call(request.SerializeToString())
         return PublishBatchResponse.FromString(response).outcome
+
+
+@pytest.fixture(autouse=True, params=["compiled", "python"])
+def scanning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run everything with and without the compiled scanner of envelopes."""
+    if request.param == "python":
+        monkeypatch.setattr(native, "IS_INSTALLED", False)
+    elif not native.IS_INSTALLED:
+        pytest.skip("there was no Rust compiler to build the scanner")
 
 
 @asynccontextmanager
