@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.envelope.payloads import PAYLOAD_CASES, snake_case
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 
 CODE = pathlib.Path("sidecar/native/src/schema.rs")
 NAMED = ("source", "exchange", "symbol", "ingest_ts", "origin", "meta")
@@ -25,7 +26,7 @@ pub enum Kind {
 
 def rust_schema() -> str:
     """Return the Rust code."""
-    messages: list[Descriptor] = [NormalizedEvent.DESCRIPTOR]
+    messages: list[Any] = [NormalizedEvent.DESCRIPTOR]
     tables = []
     for message in messages:  # grows as it goes
         fields = [text for field in message.fields if (text := _field(field, messages))]
@@ -49,7 +50,7 @@ def rust_schema() -> str:
     )
 
 
-def _field(field: FieldDescriptor, messages: list[Descriptor]) -> str:
+def _field(field: Any, messages: list[Any]) -> str:
     if field.type == FieldDescriptor.TYPE_STRING:
         return f"({field.number}, Kind::Text)"
     if field.type == FieldDescriptor.TYPE_MESSAGE:

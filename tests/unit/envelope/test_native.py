@@ -9,8 +9,8 @@ import shutil
 import pytest
 from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.envelope import native
-from odd_envelopes import USUAL, odd_envelope, varint
 from fuzz_scanner import Comparison
+from odd_envelopes import USUAL, odd_envelope, varint
 
 BATCHES = int(os.environ.get("BATCHES", "2000"))
 needs_it = pytest.mark.skipif(not native.IS_INSTALLED, reason="there was no Rust compiler to build it")
@@ -27,7 +27,7 @@ def test_it_is_installed_where_there_is_a_compiler() -> None:
 
 @needs_it
 def test_both_make_the_same_of_odd_envelopes(comparison: Comparison) -> None:
-    rnd = random.Random(0)
+    rnd = random.Random(0)  # noqa: S311 - not a secret
     events = 0
     for _ in range(BATCHES):
         envelopes = [odd_envelope(rnd) for _ in range(rnd.choice((1, 1, 4)))]
