@@ -19,6 +19,7 @@ SPARK_READY := .cache/spark-jars/.ready
 SPARK_CLASSES := .cache/spark-classes/.ready
 NEW_NODE_READY := .cache/new-node/.ready
 TARDIS_TRIED := .cache/tardis-machines-tried
+BROWSER_TRIED := .cache/browser-tried
 NODES_READY := .cache/nodes/.ready
 SHIP_READY := .cache/ship-tools/.ready
 SOURCES := sidecar client/python pipeline tests tools
@@ -49,7 +50,7 @@ check: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_READY) $(SHIP_READY) ## Format, li
 	@tools/check-native.sh
 	.cache/ship-tools/bin/helm4 lint --quiet --strict helm/bronze-sidecar
 
-test: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) $(NODES_READY) $(TARDIS_TRIED) ## Run every test
+test: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) $(NODES_READY) $(TARDIS_TRIED) $(BROWSER_TRIED) ## Run every test
 	pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-fast: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) ## Run the tests that need no server
@@ -137,6 +138,10 @@ $(NODES_READY): tools/nodes/package-lock.json tools/install-nodes.sh
 # Not installed where the registry does not have them: the script says so, and their tests are skipped.
 $(TARDIS_TRIED): tools/install-tardis-machines.sh | $(PYTHON_READY)
 	@tools/install-tardis-machines.sh
+
+# Not unpacked where there is no package of it: the script says so, and its tests are skipped.
+$(BROWSER_TRIED): tools/install-browser.sh
+	@tools/install-browser.sh
 
 $(AWS_READY): requirements/aws-emulator.txt | $(PYTHON_READY)
 	@tools/install-aws-emulator.sh

@@ -6,12 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import unquote
 
-import deltalake
 import deltalake.exceptions
-import pyarrow as pa
-import pyarrow.parquet as pq
 from bronze_cli.given import Names, from_flags, missing, parsed
 from bronze_cli.options import option, options_of
 from bronze_cli.problems import ConfigError, Problem
@@ -20,10 +16,9 @@ from bronze_cli.values import Integer, Switch, Text
 
 from bronze_pipeline.commands.places import BronzeTable
 from bronze_pipeline.positions import Report, StreamReport, examine
-from bronze_pipeline.tables.commit_log import CommitLog
-from bronze_pipeline.tables.files import Folder
+from bronze_pipeline.tables.committed import CommittedTable
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.tables import format_of, in_one_line
+from bronze_pipeline.tables.tables import in_one_line
 
 SHOWN = 5
 
@@ -66,26 +61,11 @@ def run(arguments: Sequence[str]) -> int:
     if problems:
         raise ConfigError(problems)
     try:
-        report = examine(_Files(Lake(options.table).url), options.stream, options.messages)
+        report = examine(CommittedTable(Lake(options.table).url).read, options.stream, options.messages)
     except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
         raise CommandFailed(f"cannot read the table at {options.table}: {in_one_line(error)}") from error
     print(_to_json(report) if options.json else "\n".join(_lines(report)))
     return 0 if report.is_complete else 1
-
-
-class _Files:
-    def __init__(self, url: str) -> None:
-        self._system, self._root = Folder(url, ()).open()
-        if format_of(url) == "delta":
-            paths = pa.table(deltalake.DeltaTable(url).get_add_actions())["path"].to_pylist()
-            # The log writes paths URL-encoded.
-            self._paths = [unquote(path) for path in paths]
-        else:
-            self._paths = [file.path for commit in CommitLog(url).commits() for file in commit.files]
-
-    def __call__(self, columns: list[str]) -> Iterator[pa.Table]:
-        for path in self._paths:
-            yield pq.ParquetFile(f"{self._root}/{path}", filesystem=self._system).read(columns)
 
 
 def _to_json(report: Report) -> str:
