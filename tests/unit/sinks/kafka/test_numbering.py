@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from aiokafka import TopicPartition
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.kafka import numbering as kafka_numbering
@@ -33,13 +34,12 @@ def test_what_was_stored_unasked_is_told_once() -> None:
     numbering.of(PLACE).stored(3)
     assert numbering.sort(records[1:2], [0]) == ([], {})
     assert numbering.sort(records[1:2], [0]) == ([0], {})
-    assert numbering.looks_back
     assert numbering.sort(records[2:], [0]) == ([], {})
     assert not numbering.looks_back
     assert numbering.of(PLACE).next == 3
 
 
-def test_what_nobody_asks_about_is_forgotten(monkeypatch) -> None:
+def test_what_nobody_asks_about_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_numbering, "MOST_REMEMBERED", 2)
     numbering, records = sent(4)
     numbering.settle(PLACE, [])
