@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,6 +16,8 @@ from bronze_pipeline.decoding.schema import (
     QUARANTINE,
     QUARANTINE_PARTITION_COLUMNS,
 )
+from bronze_pipeline.ledger.ledger import Ledger
+from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.tables import DeltaTable, ParquetTable, Table
 
 FORMATS = ("delta", "parquet")
@@ -58,6 +61,13 @@ class Lake:
 
     def events(self) -> Table:
         return self.open("bronze", EVENTS, PARTITION_COLUMNS)
+
+    def ledger(self, say: Callable[[str], None]) -> Ledger:
+        """Open the ledger of the bronze table, which must exist; make or mend it if necessary."""
+        url = self.table_url("bronze")
+        ledger = Ledger(url, history_of(url, self.format), say)
+        ledger.open()
+        return ledger
 
     def quarantine(self) -> Table:
         return self.open("quarantine", QUARANTINE, QUARANTINE_PARTITION_COLUMNS)
