@@ -18,6 +18,7 @@ from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.history import DeltaHistory
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import Table, TableError
+from pyarrow.fs import LocalFileSystem
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_trimming_leaves_what_is_young_or_needed(lake: Lake, log: Path) -> None:
         if path.name[:20].isdecimal() and int(path.name[:20]) <= 6:
             os.utime(path, (1000, 1000))
     # Versions 0 to 5, and the first checkpoint.
-    assert trim(log, 2000) == 7
+    assert trim(LocalFileSystem(), str(log), 2000) == 7
     assert sorted(path.name.lstrip("0") for path in log.iterdir()) == [
         "6.checkpoint.parquet",
         "6.json",
@@ -176,5 +177,5 @@ def test_trimming_leaves_what_is_young_or_needed(lake: Lake, log: Path) -> None:
         "_last_checkpoint",
     ]
     assert len(stored(lake)) == 9
-    assert trim(log, 2000) == 0
+    assert trim(LocalFileSystem(), str(log), 2000) == 0
     assert lake.events().has("job", 8)

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector, FileSystem
 
 from bronze_pipeline.tables.delta_log import LAST_CHECKPOINT, actions_of, last_checkpoint
 
@@ -174,22 +175,18 @@ def _leaves(schema: pa.Schema) -> Iterator[str]:
         yield from (f"{field.name}.{part.name}" for part in field.type)
 
 
-def trim(folder: Path, before: float) -> int:
+def trim(system: FileSystem, folder: str, before: float, *, dry_run: bool = False) -> int:
     """Remove log entries that were made before a moment and that a checkpoint of that time replaces.
 
-    Return how many files were removed. The newest checkpoint that is old enough stays, with what follows it.
+    Return how many files these are. The newest checkpoint that is old enough stays, with what follows it.
     """
-    checkpoints = [
-        (int(path.name[:20]), path)
-        for path in folder.glob("*.checkpoint*.parquet")
-        if path.name[:20].isdecimal()
+    numbered = [
+        (int(file.base_name[:20]), file)
+        for file in system.get_file_info(FileSelector(folder))
+        if file.base_name[:20].isdecimal() and file.mtime.timestamp() < before
     ]
-    old = [number for number, path in checkpoints if path.stat().st_mtime < before]
-    first = max(old, default=-1)
-    count = 0
-    for path in folder.iterdir() if first > 0 else ():
-        number = path.name[:20]
-        if number.isdecimal() and int(number) < first and path.stat().st_mtime < before:
-            path.unlink()
-            count += 1
-    return count
+    first = max((number for number, file in numbered if ".checkpoint" in file.base_name), default=-1)
+    gone = [file.path for number, file in numbered if number < first]
+    for path in () if dry_run else gone:
+        system.delete_file(path)
+    return len(gone)

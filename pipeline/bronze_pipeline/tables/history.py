@@ -106,6 +106,22 @@ class DeltaHistory:
                     found.pop(action["remove"]["path"], None)
         return [unquote(path) for path in found]
 
+    def removed(self) -> dict[str, float]:
+        """Return when files were removed, in seconds, as far as the log still knows."""
+        begin, parts = self._checkpoint()
+        found: dict[str, float] = {}
+        for part in parts:
+            file = pq.ParquetFile(part, filesystem=self._system)
+            for batch in file.iter_batches(columns=["remove.path", "remove.deletionTimestamp"]):
+                for each in batch["remove"].drop_null().to_pylist():
+                    found[unquote(each["path"])] = (each["deletionTimestamp"] or 0) / 1000
+        for number in range(begin + 1, self.newest(begin) + 1):
+            for action in self._actions(number):
+                if "remove" in action:
+                    when = action["remove"].get("deletionTimestamp") or 0
+                    found[unquote(action["remove"]["path"])] = when / 1000
+        return found
+
     def _checkpoint(self) -> tuple[int, list[str]]:
         """Return the version and the files of the newest checkpoint; -1 if there is none."""
         try:

@@ -9,6 +9,7 @@ from datetime import timedelta
 import deltalake
 import deltalake.exceptions
 import pyarrow as pa
+from pyarrow.fs import LocalFileSystem
 
 from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, actions_of, in_log, log_folder
@@ -90,7 +91,7 @@ class LeanDeltaTable(DeltaTable):
             return
         log.checkpoint_size = write_checkpoint(log.folder, log.version)
         log.checkpoint = log.version
-        trim(log.folder, time.time() - LOG_KEPT.total_seconds())
+        trim(LocalFileSystem(), str(log.folder), time.time() - LOG_KEPT.total_seconds())
 
 
 def _log_of(url: str, schema: pa.Schema, partition_columns: Sequence[str]) -> DeltaLog | None:
