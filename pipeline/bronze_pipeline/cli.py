@@ -45,6 +45,12 @@ PROGRAM = Program(
             "bronze_pipeline.commands.report",
         ),
         Command(
+            "maintain",
+            "--table PLACE",
+            "compact a table, and remove what it no longer needs",
+            "bronze_pipeline.commands.maintain",
+        ),
+        Command(
             "chart",
             "--from PLACE --out FILE",
             "draw the trades and bars of one symbol",

@@ -11,11 +11,13 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from bronze_pipeline.decoding.schema import EVENTS
+from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.tables.batch_duplicates import without_repeats
 from bronze_pipeline.tables.files import FileWriter, Written
+from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.lake import FORMATS, Lake
 from bronze_pipeline.tables.table_duplicates import distinct
-from bronze_pipeline.tables.tables import Table, TableError, candidates
+from bronze_pipeline.tables.tables import Table, TableError, candidates, format_of
 
 
 def events(*ids: str | None, day: int = 0, case: str = "trade", exchange: str = "x") -> pa.RecordBatch:
@@ -41,7 +43,10 @@ def add(table: Table, number: int, *batches: pa.RecordBatch, job: str = "job") -
     """Add a batch as the job does; return how many duplicates were left out."""
     assert not table.has(job, number)
     files = [file for batch in batches for file in write(table, batch)]
-    found = distinct(table, files)
+    url = table.folder.url
+    ledger = Ledger(url, history_of(url, format_of(url) or ""))
+    ledger.open()
+    found = distinct(table, ledger, files)
     table.commit(found.files, job, number)
     return found.duplicates
 

@@ -122,7 +122,14 @@ def run_bronze(plan: BronzePlan) -> int:
     bus, source_options, options = plan.bus, plan.source_options, plan.options
 
     def work(spark: SparkSession, watch: Watch) -> None:
-        job = BronzeJob(bus, source_options, plan.lake, keep_raw=options.keep_raw, on_batch=watch.on_batch)
+        job = BronzeJob(
+            bus,
+            source_options,
+            plan.lake,
+            keep_raw=options.keep_raw,
+            on_batch=watch.on_batch,
+            say=watch.progress.note,
+        )
 
         def start() -> list[StreamingQuery]:
             trigger = options.trigger.words

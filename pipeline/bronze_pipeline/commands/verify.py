@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from bronze_cli.program import CommandFailed
 from bronze_cli.values import Integer, Switch, Text
 
 from bronze_pipeline.commands.places import BronzeTable
+from bronze_pipeline.ledger.examining import examine_ledger
+from bronze_pipeline.ledger.store import Damaged
 from bronze_pipeline.positions import Report, StreamReport, examine
 from bronze_pipeline.tables.committed import CommittedTable
 from bronze_pipeline.tables.lake import Lake
@@ -41,6 +44,9 @@ class VerifyOptions:
     messages: int | None = option(
         Integer(0, 10**18), "How many messages the stream should have, if its own end does not say it."
     )
+    files: bool = option(
+        Switch(), "Read the ids in the table's files, even if its ledger has them.", default=False
+    )
     json: bool = option(Switch(), "Print JSON, with every gap.", default=False)
 
 
@@ -61,11 +67,24 @@ def run(arguments: Sequence[str]) -> int:
     if problems:
         raise ConfigError(problems)
     try:
-        report = examine(CommittedTable(Lake(options.table).url).read, options.stream, options.messages)
+        report = _report(options)
     except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
         raise CommandFailed(f"cannot read the table at {options.table}: {in_one_line(error)}") from error
     print(_to_json(report) if options.json else "\n".join(_lines(report)))
     return 0 if report.is_complete else 1
+
+
+def _report(options: VerifyOptions) -> Report:
+    url = Lake(options.table).url
+    if not options.files:
+        try:
+            found = examine_ledger(url, options.stream, options.messages)
+        except Damaged as error:
+            print(f"the ledger cannot be used: {error}; the table's files are read instead", file=sys.stderr)
+        else:
+            if found is not None:
+                return found
+    return examine(CommittedTable(url).read, options.stream, options.messages)
 
 
 def _to_json(report: Report) -> str:
