@@ -81,7 +81,7 @@ class Bronze:
     def __init__(self, folder: Path, format_: str = FORMATS[0]) -> None:
         self.lake = Lake(str(folder), format_)
         self._table = self.lake.events()
-        self._batch = 0
+        self.batch = 0
 
     @property
     def url(self) -> str:
@@ -90,9 +90,9 @@ class Bronze:
     def add(self, *events: dict[str, Any]) -> None:
         writer = FileWriter(self._table.staging, EVENTS, "part")
         writer.write(pa.RecordBatch.from_pylist(list(events), EVENTS))
-        assert not self._table.has("tests", self._batch)
-        self._table.commit(writer.finish(), "tests", self._batch)
-        self._batch += 1
+        assert not self._table.has("tests", self.batch)
+        self._table.commit(writer.finish(), "tests", self.batch)
+        self.batch += 1
 
 
 def run(

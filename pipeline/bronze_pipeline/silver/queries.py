@@ -18,10 +18,18 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from bronze_pipeline.bronze.job import QUERY_ID
-from bronze_pipeline.silver.follow import NAME, TableSource
+from bronze_pipeline.silver.checkpoints import Checkpoint
+from bronze_pipeline.silver.follow import NAME, TableSource, TableStreamReader, is_in_snapshot
+from bronze_pipeline.silver.logs import FellBehind
+from bronze_pipeline.sources.options import OptionError
 
 # The API that keeps the books requires this one; it also holds more bars than memory can.
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+CONTINUE = (
+    "To begin anew with what the table has now, set --on-data-loss to continue; rows that are already stored"
+    " are not stored twice."
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,11 @@ class Query(Protocol):
     def read(self, files: DataFrame) -> DataFrame:
         """Return the rows of a micro-batch, from the files of the source."""
 
-    def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
-        """Store a micro-batch; return None if the tables already have it."""
+    def write(self, rows: DataFrame, job: str, batch: int, *, anew: bool) -> Outcome | None:
+        """Store a micro-batch; return None if the tables already have it.
+
+        `anew` says that it may have rows that another checkpoint brought into the tables.
+        """
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,9 @@ class QuerySettings:
     trigger: str
     max_records: int
     on_batch: Callable[[SilverBatchReport], None]
+    goes_on_after_loss: bool = False
+    """Whether a query that has fallen behind its table begins anew, with what the table has now."""
+    note: Callable[[str], None] = print
 
 
 def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQuery:
@@ -91,6 +105,8 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
     spark.dataSource.register(TableSource)
     query.open(spark)
+    checkpoint = Checkpoint(spark, f"{how.checkpoints}/{query.name}")
+    _catch_up(query, checkpoint, how)
     options = {"table": query.source, "maxRecordsPerBatch": str(how.max_records)}
     files = spark.readStream.format(NAME).options(**options).load()
 
@@ -99,7 +115,8 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
         job = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if job is None:
             raise RuntimeError("Spark does not give the id of the streaming query")
-        outcome = query.write(rows, job, batch)
+        anew = batch == 0 or is_in_snapshot(checkpoint.offset(batch - 1))
+        outcome = query.write(rows, job, batch, anew=anew)
         how.on_batch(SilverBatchReport(query.name, batch, outcome, time.monotonic() - began))
 
     writer = query.read(files).writeStream.foreachBatch(write_batch).outputMode(query.output_mode)
@@ -107,6 +124,24 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
     return writer.trigger(
         **({"availableNow": True} if how.available_now else {"processingTime": how.trigger})
     ).start()
+
+
+def _catch_up(query: Query, checkpoint: Checkpoint, how: QuerySettings) -> None:
+    """See that the table still has what the query reads next; otherwise let it begin anew, or refuse."""
+    stored, planned = checkpoint.stored(), checkpoint.planned()
+    if planned < 0:
+        return
+    reader = TableStreamReader(query.source, how.max_records)
+    place = reader.initialOffset() if stored < 0 else checkpoint.offset(stored)
+    try:
+        if planned > stored:
+            place = reader.look(place, checkpoint.offset(planned))
+        reader.look(place)
+    except FellBehind as error:
+        if not how.goes_on_after_loss:
+            raise OptionError(f"{query.name}: {error}. {CONTINUE}") from error
+        checkpoint.set_aside()
+        how.note(f"{query.name}: {error}; it begins anew, with what the table has now")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
