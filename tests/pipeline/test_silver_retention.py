@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,7 @@ import pytest
 from bronze_pipeline.silver.follow import TableStreamReader
 from bronze_pipeline.silver.logs import Added, FellBehind
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from silver_frames import Bronze, trade
-
-DAY = 86_400
+from silver_frames import Bronze, expire, trade
 
 
 @pytest.fixture(params=["delta", "parquet"])
@@ -37,28 +33,19 @@ def log_of(bronze: Bronze) -> Path:
     return Path(bronze.lake.place, "bronze", "_delta_log" if bronze.lake.format == "delta" else "_commits")
 
 
-def expire(bronze: Bronze) -> None:
-    """Make all that the log has older than its retention, and have it trimmed as far as it ever is."""
-    now = time.time()
-    for note in log_of(bronze).glob("*.json"):
-        # Committed on the 1st, the 2nd and so on of a month long ago.
-        moment = 1_700_000_000 + int(note.stem) * DAY
-        os.utime(note, (moment, moment))
-    if bronze.lake.format == "parquet":
-        for note in log_of(bronze).glob("*.json"):
-            note.unlink()
+def trim(bronze: Bronze) -> None:
+    """Take out of the log what it has, as far as it is ever trimmed."""
+    if bronze.lake.format == "delta":
+        expire(Path(bronze.lake.place, "bronze"))
         return
-    assert now - moment > 30 * DAY
-    table = deltalake.DeltaTable(bronze.url)
-    table.create_checkpoint()
-    table.cleanup_metadata()
-    assert [int(note.stem) for note in log_of(bronze).glob("*.json")] == [table.version()]
+    for note in log_of(bronze).glob("*.json"):
+        note.unlink()
 
 
 def add_after_expiry(bronze: Bronze, *ids: str) -> None:
     """Add rows to a table whose log no longer has anything before them."""
     number = bronze.batch
-    expire(bronze)
+    trim(bronze)
     trades(bronze, *ids)
     assert bronze.batch == number + 1
 
@@ -95,7 +82,7 @@ def test_when_the_first_files_are_read_their_version_is_needed_no_more(bronze: B
 def test_a_table_of_which_nothing_is_left_in_the_log_is_read_from_its_present_state(delta: Bronze) -> None:
     trades(delta, "r:0")
     trades(delta, "r:1", "r:2")
-    expire(delta)
+    trim(delta)
     rows, offset = follow(delta, beginning(delta))
     assert rows == 3
     trades(delta, "r:3")
@@ -135,7 +122,7 @@ def test_offsets_of_the_version_before_outlive_the_log(delta: Bronze, later: int
     for number in range(later):
         trades(delta, f"s:{number}")
     offset = beginning(delta) | {"snapshot": 2, "files": 2, "next": 2 + later + 1}
-    expire(delta)
+    trim(delta)
     trades(delta, "r:2")
     # Compaction replaces what was there, and is no news.
     deltalake.DeltaTable(delta.url).optimize.compact()
@@ -176,7 +163,7 @@ def test_versions_that_were_not_read_and_are_gone_are_named(bronze: Bronze) -> N
     if shift:
         trades(bronze, "r:3")
         last += 1
-    expire(bronze)
+    trim(bronze)
     trades(bronze, "r:4")
     oldest = last if shift else last + 1
     gap = f"versions {first} to {oldest - 1} are no longer in the log of the table at {bronze.url}"
@@ -194,7 +181,7 @@ def test_a_gap_has_dates(delta: Bronze) -> None:
     for each in ("r:0", "r:1", "r:2"):
         trades(delta, each)
     # Its version 3 is of 1,700,000,000 seconds and 3 days after 1970.
-    expire(delta)
+    trim(delta)
     offset = beginning(delta) | {"next": 1, "until": "2023-11-14 22:13:20 UTC"}
     with pytest.raises(FellBehind) as caught:
         follow(delta, offset)
@@ -210,7 +197,7 @@ def test_a_snapshot_of_which_files_were_not_read_may_be_gone(delta: Bronze) -> N
     _, offset = follow(delta, beginning(delta), most=1)
     assert (offset["snapshot"], offset["files"]) == (2, 1)
     trades(delta, "r:2")
-    expire(delta)
+    trim(delta)
     with pytest.raises(FellBehind, match=r"^version 2 is no longer in the log of the table at "):
         follow(delta, offset)
 
