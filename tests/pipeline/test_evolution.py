@@ -19,34 +19,10 @@ from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import FORMATS, Lake
 from bronze_pipeline.tables.table_duplicates import distinct
 from bronze_pipeline.tables.tables import Table, TableError
+from older_programs import without
 from silver_frames import event, trade
 
 PROCESSES = 3
-
-
-def without(schema: pa.Schema, *paths: str) -> pa.Schema:
-    """Return the columns of a program that did not know some fields, such as `trade.sequence`."""
-    return pa.schema(list(_left(schema, paths)))
-
-
-def _left(fields: Any, paths: tuple[str, ...]) -> list[pa.Field]:
-    left = [field for field in fields if field.name not in paths]
-    return [
-        field.with_type(_type_without(field.type, paths_below(field.name, paths)))
-        if paths_below(field.name, paths)
-        else field
-        for field in left
-    ]
-
-
-def paths_below(name: str, paths: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(path.removeprefix(f"{name}.") for path in paths if path.startswith(f"{name}."))
-
-
-def _type_without(kind: pa.DataType, paths: tuple[str, ...]) -> pa.DataType:
-    if pa.types.is_list(kind):
-        return pa.list_(_type_without(kind.value_type, paths))
-    return pa.struct(_left(kind, paths))
 
 
 # A column, a field of a payload, one of a list within a payload, and a whole payload.

@@ -47,7 +47,7 @@ class BarQuery:
     def read(self, files: DataFrame) -> DataFrame:
         return bars(rows_of(files, self.source, self.trades, TRADE_COLUMNS), self.interval, self.watermark)
 
-    def write(self, rows: DataFrame, job: str, batch: int, *, anew: bool) -> Outcome | None:  # noqa: ARG002 - rows are known by their keys
+    def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
         # Even if the table has it: Spark's state must get there too.
         changed = rows.toArrow().cast(self._schema)
         if self._table.has(job, batch):

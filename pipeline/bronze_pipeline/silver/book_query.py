@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from bronze_pipeline.silver.book_stream import AGAIN, CHANGE_COLUMNS, INTERVAL_KEY, KEY, book_top
-from bronze_pipeline.silver.follow import FILES, ReadFiles, rows_of
+from bronze_pipeline.silver.follow import rows_of
 from bronze_pipeline.silver.queries import Outcome, arrow_schema
 from bronze_pipeline.silver.upserts import UpsertTable
 from bronze_pipeline.tables.files import FileWriter, Folder, Written, delete_file
@@ -47,15 +46,15 @@ class BookQuery:
         columns = pa.schema([self.changes.field(name) for name in CHANGE_COLUMNS])
         empty = spark.createDataFrame([], from_arrow_schema(columns))
         schema = book_top(empty, self.depth, self.interval_us).drop(AGAIN).schema
-        self._key = INTERVAL_KEY if self.interval_us else KEY
-        self._replaced = UpsertTable(self.lake, self.name, arrow_schema(schema), self._key)
-        self._table = self.lake.open(self.name, arrow_schema(schema), (self._key[0],))
+        key = INTERVAL_KEY if self.interval_us else KEY
+        self._replaced = UpsertTable(self.lake, self.name, arrow_schema(schema), key)
+        self._table = self.lake.open(self.name, arrow_schema(schema), (key[0],))
 
     def read(self, files: DataFrame) -> DataFrame:
         changes = rows_of(files, self.source, self.changes, CHANGE_COLUMNS)
         return book_top(changes, self.depth, self.interval_us)
 
-    def write(self, rows: DataFrame, job: str, batch: int, *, anew: bool) -> Outcome | None:
+    def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
         # Written even if the table has it: Spark's state must get there too. Two commits, each once: few rows
         # are replaced, and new ones never require a look at the table.
         replacing = f"{job}-again"
@@ -70,20 +69,9 @@ class BookQuery:
             for file in files:
                 delete_file(self._table.staging, file.path)
             return None
-        if anew and self._replaced.may_have(self._rows(files, self._key)):
-            self._replaced.put(self._rows(files), job, batch)
-            for file in files:
-                delete_file(self._table.staging, file.path)
-        elif files:
+        if files:
             self._table.commit(files, job, batch)
         return Outcome({self.name: sum(file.rows for file in files)})
-
-    def _rows(self, files: Sequence[Written], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return rows of files that were just written, or some of their columns."""
-        schema = pa.schema([self._table.schema.field(name) for name in columns or self._table.schema.names])
-        read = ReadFiles(self._table.staging.url, schema, None)
-        listed = [{"path": file.path, "partition": json.dumps(dict(file.partition))} for file in files]
-        return pa.Table.from_batches(read([pa.RecordBatch.from_pylist(listed, FILES)]), schema)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 
@@ -28,16 +29,21 @@ class Checkpoint:
         """Return the number of the last batch that was begun; -1 if none was."""
         return max(self._numbers("offsets"), default=-1)
 
-    def offset(self, batch: int) -> dict[str, Any]:
-        """Return where a batch ends."""
-        stream = self._system.open(self._path(self._place, f"offsets/{batch}"))
+    def offset(self, batch: int) -> dict[str, Any] | None:
+        """Return where a batch ends; None if that cannot be read, and Spark says why."""
         try:
-            text: str = self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            # A version, facts about the batch, and the offset of the one source, each on a line.
+            found = json.loads(self._text(f"offsets/{batch}").splitlines()[-1])
+        except (Py4JJavaError, IndexError, ValueError):
+            return None
+        return found if isinstance(found, dict) and "next" in found else None
+
+    def _text(self, path: str) -> str:
+        stream = self._system.open(self._path(self._place, path))
+        try:
+            return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
-        # A version, facts about the batch, and the offset of the one source, each on a line.
-        offset: dict[str, Any] = json.loads(text.splitlines()[-1])
-        return offset
 
     def set_aside(self) -> None:
         """Rename it, so that the query begins anew."""

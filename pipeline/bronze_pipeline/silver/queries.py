@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from bronze_pipeline.bronze.job import QUERY_ID
 from bronze_pipeline.silver.checkpoints import Checkpoint
-from bronze_pipeline.silver.follow import NAME, TableSource, TableStreamReader, is_in_snapshot
+from bronze_pipeline.silver.follow import NAME, TableSource, TableStreamReader
 from bronze_pipeline.silver.logs import FellBehind
 from bronze_pipeline.sources.options import OptionError
 
@@ -60,11 +60,8 @@ class Query(Protocol):
     def read(self, files: DataFrame) -> DataFrame:
         """Return the rows of a micro-batch, from the files of the source."""
 
-    def write(self, rows: DataFrame, job: str, batch: int, *, anew: bool) -> Outcome | None:
-        """Store a micro-batch; return None if the tables already have it.
-
-        `anew` says that it may have rows that another checkpoint brought into the tables.
-        """
+    def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
+        """Store a micro-batch; return None if the tables already have it."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +102,7 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
     spark.dataSource.register(TableSource)
     query.open(spark)
-    checkpoint = Checkpoint(spark, f"{how.checkpoints}/{query.name}")
-    _catch_up(query, checkpoint, how)
+    _catch_up(query, Checkpoint(spark, f"{how.checkpoints}/{query.name}"), how)
     options = {"table": query.source, "maxRecordsPerBatch": str(how.max_records)}
     files = spark.readStream.format(NAME).options(**options).load()
 
@@ -115,8 +111,7 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
         job = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if job is None:
             raise RuntimeError("Spark does not give the id of the streaming query")
-        anew = batch == 0 or is_in_snapshot(checkpoint.offset(batch - 1))
-        outcome = query.write(rows, job, batch, anew=anew)
+        outcome = query.write(rows, job, batch)
         how.on_batch(SilverBatchReport(query.name, batch, outcome, time.monotonic() - began))
 
     writer = query.read(files).writeStream.foreachBatch(write_batch).outputMode(query.output_mode)
@@ -132,11 +127,13 @@ def _catch_up(query: Query, checkpoint: Checkpoint, how: QuerySettings) -> None:
     if planned < 0:
         return
     reader = TableStreamReader(query.source, how.max_records)
-    place = reader.initialOffset() if stored < 0 else checkpoint.offset(stored)
+    start = reader.initialOffset() if stored < 0 else checkpoint.offset(stored)
+    end = checkpoint.offset(planned)
+    if start is None or end is None:
+        return
     try:
-        if planned > stored:
-            place = reader.look(place, checkpoint.offset(planned))
-        reader.look(place)
+        # A batch that was planned and not stored comes again as it was.
+        reader.look(reader.look(start, end) if planned > stored else start)
     except FellBehind as error:
         if not how.goes_on_after_loss:
             raise OptionError(f"{query.name}: {error}. {CONTINUE}") from error

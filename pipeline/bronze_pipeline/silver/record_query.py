@@ -58,7 +58,7 @@ class RecordQuery:
     def read(self, files: DataFrame) -> DataFrame:
         return files
 
-    def write(self, rows: DataFrame, job: str, batch: int, *, anew: bool) -> Outcome | None:  # noqa: ARG002 - rows are known by their keys
+    def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
         # The source is read once; the files are read for each kind of record, only with its columns.
         files = rows.sparkSession.createDataFrame(rows.collect(), rows.schema)
         occurring = self._occurring(files)

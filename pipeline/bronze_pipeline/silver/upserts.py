@@ -31,10 +31,6 @@ class UpsertTable:
     def has(self, job: str, batch: int) -> bool:
         return self._table.has(job, batch)
 
-    def may_have(self, keys: pa.Table) -> bool:
-        """Return whether the table may have rows with some of the keys."""
-        return any(self._candidates(keys))
-
     def put(self, rows: pa.Table, job: str, batch: int) -> None:
         """Add the rows, and replace those with the same keys; all at once."""
         candidates = list(self._candidates(rows))

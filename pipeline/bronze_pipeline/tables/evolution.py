@@ -14,6 +14,9 @@ from typing import Any, TypeAlias
 import deltalake
 import pyarrow as pa
 
+# How often fields are added if other processes change the table meanwhile.
+EVOLUTION_ATTEMPTS = 10
+
 Type: TypeAlias = str | dict[str, Any]
 # Where a type has others inside.
 INNER = {"array": ("elementType",), "map": ("keyType", "valueType")}

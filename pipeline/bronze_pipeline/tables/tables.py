@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
-from bronze_pipeline.tables.evolution import Comparison, compare
+from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
 
 INDEX = pa.schema(
@@ -51,7 +51,6 @@ INDEX = pa.schema(
 INDEXED = "delta.dataSkippingStatsColumns"
 
 STAGING = "_staging"
-ATTEMPTS = 10
 
 
 class TableError(Exception):
@@ -140,7 +139,7 @@ class DeltaTable:
     def _add_missing_fields(self, url: str) -> None:
         """Add the fields that the table lacks, in a commit of its own."""
         wanted = deltalake.Schema.from_arrow(self.schema)
-        for attempt in range(ATTEMPTS):
+        for attempt in range(EVOLUTION_ATTEMPTS):
             found = compare(self._table.schema(), wanted)
             _require_types(url, found)
             if not found.added:
@@ -149,7 +148,7 @@ class DeltaTable:
                 self._table.alter.add_columns(found.schema.fields)
             except deltalake.exceptions.CommitFailedError:
                 # Another process changed the table, and perhaps added the same.
-                if attempt == ATTEMPTS - 1:
+                if attempt == EVOLUTION_ATTEMPTS - 1:
                     raise
                 self._table = deltalake.DeltaTable(url)
 
