@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,34 @@ def add(lake: Lake, batch: int, schema: pa.Schema, *events: dict[str, Any]) -> N
     known = [{name: value for name, value in each.items() if name in schema.names} for each in events]
     writer.write(pa.RecordBatch.from_pylist(known, schema))
     table.commit(writer.finish(), "job", batch)
+
+
+def with_field(schema: pa.Schema, payload: str, *fields: pa.Field) -> pa.Schema:
+    place = schema.get_field_index(payload)
+    return schema.set(place, pa.field(payload, pa.struct([*schema.field(payload).type, *fields])))
+
+
+@pytest.fixture
+def newer_silver(monkeypatch: pytest.MonkeyPatch) -> Iterator[pa.Schema]:
+    """Let silver be of a program whose trades have one more field; return the columns of its bronze."""
+    schema = with_field(EVENTS, "trade", pa.field("fee_str", pa.string()))
+    monkeypatch.setattr("bronze_pipeline.silver.record_query.EVENTS", schema)
+    table_schema.cache_clear()
+    yield schema
+    table_schema.cache_clear()
+
+
+def test_a_field_that_was_added_to_a_payload_comes_into_the_silver_table(
+    spark: SparkSession, tmp_path: Path, newer_silver: pa.Schema
+) -> None:
+    bronze, silver = Lake(str(tmp_path / "bronze")), Lake(str(tmp_path / "silver"))
+    (trades,) = (table_schema(spark, record) for record in RECORDS if record.table == "trades")
+    silver.open("trades", without(trades, "fee_str"), ("date", "exchange"))
+    add(bronze, 0, EVENTS, trade("r:0", "10", "1", 0))
+    run(spark, RecordQuery(bronze.table_url("bronze"), silver), tmp_path)
+    add(bronze, 1, newer_silver, trade("r:1", "10", "1", 1, fee_str="0.5"))
+    run(spark, RecordQuery(bronze.table_url("bronze"), silver), tmp_path)
+    assert stored(silver, "trades", ["event_id", "fee_str"]) == [("r:0", None), ("r:1", "0.5")]
 
 
 @pytest.mark.parametrize("format_", FORMATS)
