@@ -17,7 +17,6 @@ from bronze_pipeline.silver.upserts import UpsertTable
 from bronze_pipeline.tables.evolution import compare
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import FORMATS, Lake
-from bronze_pipeline.tables.table_duplicates import distinct
 from bronze_pipeline.tables.tables import Table, TableError
 from older_programs import without
 from silver_frames import event, trade
@@ -49,15 +48,13 @@ def open_older(lake: Lake) -> Table:
     return lake.open("bronze", OLDER, PARTITION_COLUMNS)
 
 
-def add(table: Table, batch: int, *events: dict[str, Any], schema: pa.Schema = EVENTS) -> int:
-    """Add events as a job does, with the columns of its program; return how many it left out."""
+def add(table: Table, batch: int, *events: dict[str, Any], schema: pa.Schema = EVENTS) -> None:
+    """Add events as a job does, with the columns of its program."""
     assert not table.has("job", batch)
     writer = FileWriter(table.staging, schema, "part")
     known = [{name: value for name, value in each.items() if name in schema.names} for each in events]
     writer.write(pa.RecordBatch.from_pylist(known, schema))
-    found = distinct(table, writer.finish())
-    table.commit(found.files, "job", batch)
-    return found.duplicates
+    table.commit(writer.finish(), "job", batch)
 
 
 def seen(lake: Lake) -> dict[str, dict[str, Any]]:
@@ -85,16 +82,13 @@ def versions(lake: Lake) -> list[str]:
 
 def test_fields_that_a_table_lacks_are_added(lake: Lake) -> None:
     add(open_older(lake), 0, FIRST, SECOND, schema=OLDER)
-    newer = lake.events()
-    add(newer, 1, {**FIRST, "event_id": "s:0", "stream_id": "s"}, THIRD)
+    add(lake.events(), 1, {**FIRST, "event_id": "s:0", "stream_id": "s"}, THIRD)
     assert seen(lake) == {
         "r:0": SEEN_BY_OLDER["r:0"],
         "r:1": SEEN_BY_OLDER["r:1"],
         "s:0": SEEN["r:0"],
         "r:2": SEEN["r:2"],
     }
-    # What an older program stored is known by its id.
-    assert add(newer, 2, FIRST, SECOND, THIRD) == 3
 
 
 def test_they_are_added_once_in_a_commit_of_their_own(lake: Lake) -> None:
@@ -132,23 +126,6 @@ def test_a_program_goes_on_while_a_newer_one_opens_its_table(lake: Lake) -> None
     lake.events()
     add(older, 1, SECOND, schema=OLDER)
     assert seen(lake) == {name: SEEN_BY_OLDER[name] for name in ("r:0", "r:1")}
-
-
-def test_after_the_table_was_changed_in_the_middle_of_a_batch_the_batch_can_be_repeated(
-    tmp_path: Path,
-) -> None:
-    lake = Lake(str(tmp_path / "lake"))
-    older = open_older(lake)
-    writer = FileWriter(older.staging, OLDER, "part")
-    writer.write(pa.RecordBatch.from_pylist([{"event_id": "r:0", "exchange": "x", "date": 0}], OLDER))
-    files = writer.finish()
-    assert not older.has("job", 0)
-    lake.events()
-    with pytest.raises(deltalake.exceptions.CommitFailedError, match="Metadata changed"):
-        older.commit(files, "job", 0)
-    assert not older.has("job", 0)
-    older.commit(files, "job", 0)
-    assert open_older(lake).has("job", 0)
 
 
 def test_a_changed_type_is_refused_by_its_name(lake: Lake) -> None:
