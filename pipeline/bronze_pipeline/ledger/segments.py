@@ -22,7 +22,7 @@ from pyarrow.fs import FileSystem
 from bronze_pipeline.ledger import runs as run_tables
 from bronze_pipeline.ledger.runs import Numbers, Runs
 
-ROWS_IN_GROUP = 32 * 1024
+ROWS_IN_GROUP = 8 * 1024
 STARTS = b"starts"
 SUMMARY = pa.schema(
     [
