@@ -2,9 +2,10 @@
 
     source -> task.py: decode, leave out repeats, write Parquet files -> driver: leave out duplicates, commit
 
-Rows never leave the worker that decoded them; the driver gets only descriptions of files. Spark's checkpoint
-holds the offsets. Each table recognizes a batch that Spark repeats after a crash by its number and does not
-add it again; files of a killed attempt are in no commit, and readers never see them.
+Rows never leave the worker that decoded them; the driver gets only descriptions of files. What the table has
+already is known by its ledger, which follows the table's log. Spark's checkpoint holds the offsets. A table
+recognizes a batch that Spark repeats after a crash by its number and does not add it again; files of a killed
+attempt are in no commit, and readers never see them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from bronze_pipeline.bronze.task import EVENTS_NAME, QUARANTINE_NAME, RESULT_SCHEMA, Task
 from bronze_pipeline.decoding.envelope import decode
 from bronze_pipeline.decoding.schema import QUARANTINE
+from bronze_pipeline.ledger.ledger import Own
 from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.lake import Lake
@@ -59,12 +61,15 @@ class BronzeJob:
     lake: Lake
     keep_raw: bool = False
     on_batch: Callable[[BronzeBatchReport], None] = field(default=lambda _: None)
+    say: Callable[[str], None] = field(default=lambda _: None)
+    """Told what takes long, and what was mended."""
 
     def start(
         self, spark: SparkSession, checkpoint: str, *, trigger: str | None = None, available_now: bool = False
     ) -> StreamingQuery:
         """Start the stream; with `available_now` it ends when what the bus has now is in the tables."""
         self._events, self._quarantine = self.lake.events(), self.lake.quarantine()
+        self._ledger = self.lake.ledger(self.say)
         self._checkpoint = checkpoint
         frame = self.bus.stream(spark, self.options)
         writer: DataStreamWriter = frame.writeStream.foreachBatch(self.write_batch)
@@ -103,9 +108,11 @@ class BronzeJob:
             )
         if refused and not (self.bus.repeats and has_refused):
             self._quarantine.commit(refused, job, batch)
-        fresh = distinct(self._events, files[EVENTS_NAME])
+        self._ledger.advance()
+        fresh = distinct(self._events, self._ledger, files[EVENTS_NAME])
         if fresh.files or self.bus.repeats:
             self._events.commit(fresh.files, job, batch)
+            self._ledger.advance(Own(job, batch, fresh.entry))
         receipts = [receipt for row in results for receipt in row["receipts"] or ()]
         self.bus.settle(frame.sparkSession, self.options, receipts)
         self.on_batch(

@@ -65,6 +65,9 @@ class SilverTotals:
             parts.append(f"{self.faults:,} faults")
         return " · ".join(parts)
 
+    def share(self) -> float | None:
+        return None
+
     def outcome(self) -> str:
         return f"{self.rows.total():,} rows stored in {self.batches} batches"
 
@@ -119,6 +122,8 @@ def run_silver(plan: SilverPlan) -> int:
             options.trigger.words,
             options.max_records_per_batch,
             watch.on_batch,
+            goes_on_after_loss=options.on_data_loss == "continue",
+            note=watch.progress.note,
         )
         first, second = stages(spark, plan)
         try:

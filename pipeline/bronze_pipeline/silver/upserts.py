@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
-from bronze_pipeline.tables.files import FileWriter, read_file
+from bronze_pipeline.tables.evolution import with_columns
+from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import DeltaTable
 
@@ -31,9 +33,13 @@ class UpsertTable:
 
     def put(self, rows: pa.Table, job: str, batch: int) -> None:
         """Add the rows, and replace those with the same keys; all at once."""
-        writer = FileWriter(self._table.staging, self._table.schema, "part")
+        candidates = list(self._candidates(rows))
+        # Rows that stay keep what a newer program stored in columns that this one does not know.
+        schema = self._table.columns()
+        rows = with_columns(rows, schema)
+        writer = FileWriter(self._table.staging, schema, "part")
         touched: list[str] = []
-        for path, partition in self._candidates(rows):
+        for path, partition in candidates:
             kept = self._kept(path, partition, rows)
             if kept is None:
                 continue
@@ -63,7 +69,7 @@ class UpsertTable:
 
     def _kept(self, path: str, partition: pa.Scalar, rows: pa.Table) -> pa.Table | None:
         """Return the rows of a file whose keys are not among the new ones; None if that is all rows."""
-        old = self._complete(read_file(self._table.folder, path, self._key[1:]), partition)
+        old = self._read(path, partition, rows.select(self._key).schema)
         numbers = pa.array(range(len(old)), pa.int64())
         keys = pa.concat_tables(
             [
@@ -75,10 +81,13 @@ class UpsertTable:
         kept = first.filter(pc.greater_equal(first, 0)).sort()
         if len(kept) == len(old):
             return None
-        return self._complete(read_file(self._table.folder, path), partition).take(kept)
+        return self._read(path, partition, rows.schema).take(kept)
 
-    def _complete(self, stored: pa.Table, partition: pa.Scalar) -> pa.Table:
-        """Add the partition column, and give all columns the table's types and order."""
-        found = stored.append_column(self._key[0], pa.repeat(partition, len(stored)))
-        schema = pa.schema([field for field in self._table.schema if field.name in found.schema.names])
-        return found.select(schema.names).cast(schema)
+    def _read(self, path: str, partition: pa.Scalar, schema: pa.Schema) -> pa.Table:
+        """Read some columns of a file; those that were added to the table later are NULL."""
+        system, root = self._table.folder.open()
+        name = self._key[0]
+        stored = pa.schema([field for field in schema if field.name != name])
+        rows = ds.dataset(f"{root}/{path}", filesystem=system, format="parquet", schema=stored).to_table()
+        dates = pa.repeat(partition.cast(schema.field(name).type), len(rows))
+        return rows.append_column(name, dates).select(schema.names)
