@@ -19,6 +19,7 @@ from bronze_pipeline.tables.batch_duplicates import without_repeats
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.lake import FORMATS, Lake
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.table_duplicates import distinct
 from bronze_pipeline.tables.tables import Table, TableError, candidates, format_of
 
@@ -87,18 +88,18 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
 @pytest.mark.servers
 @pytest.mark.usefixtures("s3_environment")
 def test_commits_at_the_same_time_do_not_replace_each_other_in_s3(bucket: str) -> None:
-    lake = Lake(f"s3://{bucket}/lake")
-    lake.events()
+    url = Lake(f"s3a://{bucket}/lake").table_url("bronze")
 
     def write_some(job: int) -> None:
-        table = lake.events()
         for number in range(5):
-            add(table, number, events(f"{job}:{number}"), job=str(job))
+            rows = pa.table({"event_id": [f"{job}:{number}"]})
+            deltalake.write_deltalake(url, rows, mode="append", storage_options=storage_options(url))
 
+    write_some(0)
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(write_some, range(4)))
-    assert stored(lake) == [f"{job}:{number}" for job in range(4) for number in range(5)]
-    assert deltalake.DeltaTable(lake.table_url("bronze")).version() == 20
+        list(threads.map(write_some, range(1, 5)))
+    assert stored(Lake(f"s3://{bucket}/lake")) == [f"{job}:{each}" for job in range(5) for each in range(5)]
+    assert deltalake.DeltaTable(url).version() == 24
 
 
 def test_files_are_divided_by_day_and_exchange(lake: Lake) -> None:

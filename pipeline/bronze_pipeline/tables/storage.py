@@ -25,7 +25,7 @@ VARIABLE = "BRONZE_PIPELINE_STORAGE_OPTION"
 """Lines of KEY=VALUE."""
 
 
-class Store(NamedTuple):
+class StoreKind(NamedTuple):
     """A kind of store."""
 
     form: str
@@ -36,13 +36,13 @@ class Store(NamedTuple):
     """What its options begin with."""
 
 
-S3 = Store("s3://bucket/prefix", "s3", ("AWS_",))
-STORES: Mapping[str, Store] = {
+S3 = StoreKind("s3://bucket/prefix", "s3", ("AWS_",))
+STORES: Mapping[str, StoreKind] = {
     "s3": S3,
     "s3a": S3,
-    "gs": Store("gs://bucket/prefix", "gs", ("GOOGLE_",)),
-    "abfss": Store("abfss://container@account.dfs.core.windows.net/prefix", "abfss", ("AZURE_",)),
-    "hdfs": Store("hdfs://host:port/path", "hdfs", ("dfs.",)),
+    "gs": StoreKind("gs://bucket/prefix", "gs", ("GOOGLE_",)),
+    "abfss": StoreKind("abfss://container@account.dfs.core.windows.net/prefix", "abfss", ("AZURE_",)),
+    "hdfs": StoreKind("hdfs://host:port/path", "hdfs", ("dfs.",)),
 }
 # Options of Hadoop alone.
 HADOOP = "fs."
