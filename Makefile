@@ -71,7 +71,7 @@ lock: $(PYTHON_READY) ## Resolve the pinned versions anew
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  requirements/aws-emulator.in --output-file requirements/aws-emulator.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --extra server --constraint requirements/dev.txt pyproject.toml --output-file requirements/server.txt
+	  --extra server --extra msk --constraint requirements/dev.txt pyproject.toml --output-file requirements/server.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --extra spark --constraint requirements/dev.txt pyproject.toml --output-file requirements/pipeline.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
