@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from bronze_sidecar.sinks.kafka import tokens as kafka_tokens
 from bronze_sidecar.sinks.kafka.tokens import NoToken, Tokens
 from configurations import backend_of
 
@@ -57,7 +56,7 @@ class Counted(Tokens):
 
 async def test_a_token_serves_until_shortly_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(kafka_tokens.time, "monotonic", lambda: now)
+    monkeypatch.setattr("bronze_sidecar.sinks.kafka.tokens.time.monotonic", lambda: now)
     tokens = Counted(100.0)
     assert await tokens.token() == "1"
     now = 1089.9
