@@ -17,6 +17,7 @@ import os
 import shutil
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +74,7 @@ asyncio.run(main())
 
 
 class AwsEmulator(NativeServer):
-    """An emulator of Kinesis and SQS."""
+    """An emulator of Kinesis, SQS and S3."""
 
     scheme = "http"
 
@@ -81,7 +82,7 @@ class AwsEmulator(NativeServer):
         settings = (
             f"BIND_HOST={HOST}",
             f"GATEWAY_PORT={self.port}",
-            "SERVICES=sqs,kinesis",
+            "SERVICES=sqs,kinesis,s3",
             "LOG_LEVEL=ERROR",
         )
         env = shutil.which("env")
@@ -168,7 +169,7 @@ def _container() -> Iterator[Endpoint]:
     # Its import takes seconds and complains where there is no engine.
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415
 
-    container = DockerContainer(IMAGE).with_env("SERVICES", "sqs,kinesis")
+    container = DockerContainer(IMAGE).with_env("SERVICES", "sqs,kinesis,s3")
     with container.with_exposed_ports(IMAGE_PORT) as running:
         host, port = running.get_container_host_ip(), int(running.get_exposed_port(IMAGE_PORT))
         deadline = time.monotonic() + 3 * START_SECONDS
@@ -192,6 +193,38 @@ def aws_client(service: str, url: str) -> Any:
         aws_secret_access_key=SECRET_KEY,
         config=ClientConfig(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=30),
     )
+
+
+# -- S3
+
+
+def create_bucket(url: str) -> str:
+    """Return the name of a new bucket."""
+    name = f"lake-{uuid.uuid4().hex}"
+    client = aws_client("s3", url)
+    client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    client.close()
+    return name
+
+
+def keys_in(url: str, bucket: str, prefix: str = "") -> list[str]:
+    """Return the keys of the objects in a bucket."""
+    client = aws_client("s3", url)
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    keys = [found["Key"] for page in pages for found in page.get("Contents", ())]
+    client.close()
+    return keys
+
+
+def delta_options(url: str) -> dict[str, str]:
+    """Return what delta-rs needs to know to read a table in a bucket."""
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_ALLOW_HTTP": "true",
+    }
 
 
 # -- a proxy that understands calls

@@ -81,7 +81,7 @@ def bronze_frame(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
 class Bronze:
     """A bronze table that grows by commits, as the bronze job makes them."""
 
-    def __init__(self, folder: Path, format_: str = FORMATS[0]) -> None:
+    def __init__(self, folder: Path | str, format_: str = FORMATS[0]) -> None:
         self.lake = Lake(str(folder), format_)
         self._table = self.lake.events()
         self.batch = 0

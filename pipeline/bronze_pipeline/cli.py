@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-from bronze_cli.program import Command, Program
+from bronze_cli.program import EXIT_USAGE, Command, Program
 
 EXAMPLE = """
 from a bus to tables, bars and a chart:
@@ -63,4 +64,10 @@ PROGRAM = Program(
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command and return the exit status."""
+    if any(word.startswith("--storage-option") for word in arguments):
+        from bronze_pipeline.commands.storage_options import hide_secrets  # noqa: PLC0415 - loads Arrow
+
+        if refused := hide_secrets(arguments):
+            print(f"{PROGRAM.name}: {refused}", file=sys.stderr)
+            return EXIT_USAGE
     return PROGRAM.main(arguments)

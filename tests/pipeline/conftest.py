@@ -11,6 +11,7 @@ import pytest
 from bronze_pipeline.running.session import NoJava, open_session, require_java
 from pyspark.sql import SparkSession
 from quick_java import quick_java
+from servers import Endpoint
 
 JARS = Path(__file__).parents[2] / ".cache/spark-jars/libs"
 
@@ -38,9 +39,9 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def jars(java: None) -> str:
-    """Return the folder of the Kafka connector's jars; skip where it is not there."""
+    """Return the folder of the connectors' jars; skip where they are not there."""
     if not list(JARS.glob("*.jar")):
-        pytest.skip("there is no Kafka connector in .cache/spark-jars: run tools/install-spark-jars.sh")
+        pytest.skip("there are no connectors in .cache/spark-jars: run tools/install-spark-jars.sh")
     return str(JARS)
 
 
@@ -48,6 +49,34 @@ def jars(java: None) -> str:
 def aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", aws_servers.ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", aws_servers.SECRET_KEY)
+
+
+@pytest.fixture
+def bucket(aws_emulator: Endpoint) -> str:
+    """Return a new bucket."""
+    return aws_servers.create_bucket(aws_emulator.url)
+
+
+@pytest.fixture
+def s3_environment(aws_emulator: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the variables that reach the emulator of S3."""
+    for name, value in aws_servers.delta_options(aws_emulator.url).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def s3_options(aws_emulator: Endpoint, tmp_path: Path) -> list[str]:
+    """Return the flags that reach the emulator of S3, its secrets in a file."""
+    secrets = tmp_path / "storage-options"
+    options = aws_servers.delta_options(aws_emulator.url)
+    secrets.write_text(
+        "".join(f"{key}={options[key]}\n" for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+    )
+    return [
+        *("--storage-option", f"AWS_ENDPOINT_URL={aws_emulator.url}"),
+        *("--storage-option", f"AWS_REGION={aws_servers.REGION}"),
+        *("--storage-option-file", str(secrets)),
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import deltalake
 import nats
 import pyarrow as pa
 import pytest
-from aws_servers import ACCOUNT, REGION, Relay, aws_client, reach
+from aws_servers import ACCOUNT, REGION, Relay, aws_client, delta_options, keys_in, reach
 from buses import trade
 from kafka_servers import KafkaServer, create_topic
 from nats.js.api import StreamConfig
@@ -45,6 +45,8 @@ class Case:
     job: list[str]
     count: int = COUNT
     batch: int = 25_000
+    bucket: str | None = None
+    """Where the tables and the checkpoint are, instead of a folder."""
 
 
 @pytest.fixture
@@ -53,7 +55,8 @@ def name() -> str:
 
 
 @pytest.fixture
-def nats_case(start_nats: Callable[..., NatsServer]) -> Case:
+def nats_case(start_nats: Callable[..., NatsServer], bucket: str, s3_options: list[str], jars: str) -> Case:
+    """Return JetStream, and tables in S3."""
     server = start_nats()
 
     async def make_stream() -> None:
@@ -65,7 +68,8 @@ def nats_case(start_nats: Callable[..., NatsServer]) -> Case:
 
     asyncio.run(make_stream())
     options = ["--nats-servers", server.url, "--nats-stream", "S", "--nats-subject", "bronze.{{symbol}}"]
-    return Case(options, ["--from", f"{server.url}/S"])
+    job = ["--from", f"{server.url}/S", *s3_options, "--storage-jars", jars]
+    return Case(options, job, bucket=bucket)
 
 
 @pytest.fixture
@@ -115,7 +119,8 @@ def start_job(tmp_path: Path) -> Iterator[Callable[[Case], JobProcess]]:
         def start(case: Case) -> JobProcess:
             job = JobProcess(
                 tmp_path / "log",
-                *(*case.job, "--to", str(tmp_path / "lake"), "--available-now", "--cores", "2"),
+                *(*case.job, "--to", f"s3://{case.bucket}/lake" if case.bucket else str(tmp_path / "lake")),
+                *("--available-now", "--cores", "2"),
                 *("--max-records-per-batch", str(case.batch)),
             )
             stack.callback(job.kill)
@@ -130,23 +135,46 @@ class Table:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "lake" / "bronze"
 
+    def keys(self) -> list[str]:
+        """Return the paths of all files."""
+        every = (path for path in self._folder.rglob("*") if path.is_file())
+        return [path.relative_to(self._folder).as_posix() for path in every]
+
+    def open(self) -> deltalake.DeltaTable:
+        return deltalake.DeltaTable(self._folder)
+
     def files(self) -> int:
-        return sum(1 for _ in self._folder.glob("date=*/exchange=*/*.parquet"))
+        return sum(1 for key in self.keys() if key.endswith(".parquet") and key.startswith("date="))
 
     def commits(self) -> int:
-        return sum(1 for _ in self._folder.glob("_delta_log/*.json"))
+        return sum(1 for key in self.keys() if key.startswith("_delta_log/") and key.endswith(".json"))
 
     def count(self) -> int:
-        return int(deltalake.DeltaTable(self._folder).to_pyarrow_table(columns=["event_id"]).num_rows)
+        return int(self.open().to_pyarrow_table(columns=["event_id"]).num_rows)
 
     def rows(self) -> list[tuple[str, str]]:
         """Return ids and prices."""
         if not self.commits():
             return []
-        table = deltalake.DeltaTable(self._folder).to_pyarrow_table(columns=["event_id", "trade"])
+        table = self.open().to_pyarrow_table(columns=["event_id", "trade"])
         # The end of the stream is no trade.
         rows = [row for row in pa.table(table).to_pylist() if row["trade"]]
         return [(row["event_id"], row["trade"]["price_str"]) for row in rows]
+
+
+class TableInS3(Table):
+    """The same in a bucket."""
+
+    def __init__(self, url: str, bucket: str) -> None:
+        self._url, self._bucket = url, bucket
+
+    def keys(self) -> list[str]:
+        return [key.removeprefix("lake/bronze/") for key in keys_in(self._url, self._bucket, "lake/bronze/")]
+
+    def open(self) -> deltalake.DeltaTable:
+        return deltalake.DeltaTable(
+            f"s3://{self._bucket}/lake/bronze", storage_options=delta_options(self._url)
+        )
 
 
 def digest(rows: Iterator[tuple[str, str]]) -> str:
@@ -194,6 +222,8 @@ def test_kill_9_three_times(
     case: Case = request.getfixturevalue(f"{bus}_case")
     publish_twice(case)
     table = Table(tmp_path)
+    if case.bucket:
+        table = TableInS3(request.getfixturevalue("aws_emulator").url, case.bucket)
     # As soon as a task has written a file, which no commit holds yet.
     job = start_job(case)
     wait_for(lambda: table.files() > 0, job)

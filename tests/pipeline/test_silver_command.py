@@ -53,7 +53,6 @@ def test_every_problem_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
                 " It must be a whole number from 1 to 1000000000."
             ),
             "--cores: 0 is out of range. It must be a whole number from 1 to 4096.",
-            ("--checkpoint: is required if --to is a URL. Use a URL that Spark understands, such as s3a://."),
         )
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,9 +11,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from aws_kinesis_agg.aggregator import RecordAggregator
 from aws_servers import REGION, Call, Refusal, aws_client, fault_proxy
 from bronze_pipeline.sources.base import DataLoss
+from bronze_pipeline.sources.kinesis import ends
+from bronze_pipeline.sources.kinesis.aggregates import MAGIC, DamagedAggregateError, events_in
 from bronze_pipeline.sources.kinesis.bus import KinesisBatchReader, KinesisStreamReader
+from bronze_pipeline.sources.kinesis.calls import MOST_IN_CALL, ShardAnswer, ShardCalls
 from bronze_pipeline.sources.kinesis.stream import KinesisStream, Shard
 from bronze_pipeline.sources.options import OptionError
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -110,6 +115,100 @@ def test_all_shards_are_read_within_the_limit(aws_emulator: Endpoint, client: An
         offset = end
     assert sorted(filter(None, values(found))) == [f"{number:02d}" for number in range(60)]
     assert {row["bus_partition"] for row in found} == set(offset["shards"])
+
+
+@pytest.mark.servers
+def test_the_driver_finds_the_end_without_reading_everything(
+    aws_emulator: Endpoint, client: Any, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, stream, *[f"{number:03d}" for number in range(100)])
+    monkeypatch.setattr(ends, "SAMPLE", 10)
+    monkeypatch.setattr(ends, "TIP_MS", 5)
+    read: list[int] = []
+    call = ShardCalls.call
+
+    def counted(self: ShardCalls, most_records: int = MOST_IN_CALL) -> ShardAnswer:
+        answer = call(self, most_records)
+        read.append(len(answer.records))
+        return answer
+
+    monkeypatch.setattr(ShardCalls, "call", counted)
+    source = reader(aws_emulator, stream)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    assert sum(read) < 60
+    assert values(rows(source, start, end)) == [f"{number:03d}" for number in range(100)]
+    assert source.latestOffset(end, ALL) == end
+
+
+@pytest.mark.servers
+def test_ends_that_are_found_by_time_leave_nothing_out(
+    aws_emulator: Endpoint, client: Any, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, stream, *[f"{number:03d}" for number in range(100)])
+    monkeypatch.setattr(ends, "SAMPLE", 5)
+    source = reader(aws_emulator, stream)
+    source.prepareForTriggerAvailableNow()
+    offset, found, batches = source.initialOffset(), [], 0
+    while (end := source.latestOffset(offset, ReadMaxRows(20))) != offset:
+        found += rows(source, offset, end)
+        offset, batches = end, batches + 1
+    assert values(found) == [f"{number:03d}" for number in range(100)]
+    assert batches > 1
+
+
+@pytest.mark.servers
+def test_the_end_of_a_closed_shard_is_found_by_time(
+    aws_emulator: Endpoint, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = create(client, 2)
+    for value in "abc":
+        client.put_record(StreamName=stream, Data=value, PartitionKey=value, ExplicitHashKey="1")
+    monkeypatch.setattr(ends, "SAMPLE", 1)
+    source = KinesisStreamReader(Resharded(options(aws_emulator, stream)))
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    assert end["shards"] == {"shardId-000000000000": "end", "shardId-000000000001": ""}
+    assert values(rows(source, start, end)) == ["a", "b", "c"]
+
+
+# -- aggregated records
+
+
+def aggregated(*values: bytes) -> bytes:
+    """Return a record as Amazon's own library writes it."""
+    aggregator = RecordAggregator()
+    for place, value in enumerate(values):
+        aggregator.add_user_record(f"key {place}", value)
+    _, _, data = aggregator.clear_and_get().get_contents()
+    return bytes(data)
+
+
+@pytest.mark.servers
+def test_each_event_of_an_aggregated_record_is_a_row(
+    aws_emulator: Endpoint, client: Any, stream: str
+) -> None:
+    whole = aggregated(b"a", b"b", b"")
+    records = [b"first", whole, whole[:-1] + b"?", whole[:10], b"last"]
+    answers = [client.put_record(StreamName=stream, Data=each, PartitionKey="k") for each in records]
+    numbers = [answer["SequenceNumber"] for answer in answers]
+    found = rows(KinesisBatchReader(KinesisStream(options(aws_emulator, stream))))
+    damaged = "the aggregated record is damaged: it has another digest"
+    assert [(row["bus_position"], row["value"], row["loss"]) for row in found] == [
+        (numbers[0], b"first", None),
+        (f"{numbers[1]}.0", b"a", None),
+        (f"{numbers[1]}.1", b"b", None),
+        (f"{numbers[1]}.2", b"", None),
+        (numbers[2], records[2], damaged),
+        (numbers[3], records[3], damaged),
+        (numbers[4], b"last", None),
+    ]
+
+
+def test_an_aggregated_record_of_something_else_is_damaged() -> None:
+    body = b"\x1a\x05not it"
+    with pytest.raises(DamagedAggregateError, match="it is no AggregatedRecord"):
+        events_in(MAGIC + body + hashlib.md5(body, usedforsecurity=False).digest())
 
 
 class Resharded(KinesisStream):

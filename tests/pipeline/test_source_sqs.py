@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aws_servers import REGION, aws_client, fault_proxy
 from bronze_pipeline.sources.options import OptionError
-from bronze_pipeline.sources.sqs.bus import SqsBus, SqsQueue, SqsStreamReader
+from bronze_pipeline.sources.sqs.bus import SqsQueue, SqsStreamReader
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from servers import Endpoint
 from source_readers import ALL, problems_of, rows, rows_from_the_start, source_options, values
@@ -98,30 +98,22 @@ def test_messages_are_there_until_they_are_settled(aws_emulator: Endpoint, clien
     assert sorted(filter(None, values(found))) == [f"{number:02d}" for number in range(25)]
     source.commit({"queue": queue, "received": 25})
     assert left(client, queue) == 25
-    SqsBus().settle(options(aws_emulator, queue), [row["receipt"] for row in found])
+    assert SqsQueue(options(aws_emulator, queue)).delete([row["receipt"] for row in found]) == 0
     assert left(client, queue) == 0
 
 
-def test_settling_nothing_asks_nobody() -> None:
-    SqsBus().settle({"queue": "nowhere", "endpointUrl": "http://127.0.0.1:1", "region": REGION}, [])
-
-
 @pytest.mark.servers
-async def test_what_cannot_be_deleted_is_told(
-    aws_emulator: Endpoint, client: Any, queue: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_cannot_be_deleted_is_counted(aws_emulator: Endpoint, client: Any, queue: str) -> None:
     send(client, queue, "a", "b")
     async with fault_proxy(aws_emulator.url) as proxy:
         proxy.refuses = lambda entry: entry["Id"] == "1"
         given = options(aws_emulator, queue, endpointUrl=proxy.url)
 
-        def read_and_settle() -> None:
-            source = SqsStreamReader(SqsQueue(given))
-            found = rows_from_the_start(source)
-            SqsBus().settle(given, [row["receipt"] for row in found])
+        def read_and_delete() -> int:
+            found = rows_from_the_start(SqsStreamReader(SqsQueue(given)))
+            return SqsQueue(given).delete([row["receipt"] for row in found])
 
-        await asyncio.to_thread(read_and_settle)
-    assert caplog.messages == ["1 of 2 stored messages could not be deleted; they will be received again"]
+        assert await asyncio.to_thread(read_and_delete) == 1
     assert left(client, queue) == 1
 
 
@@ -170,7 +162,7 @@ def test_a_fifo_queue_keeps_the_order_of_groups(aws_emulator: Endpoint, client: 
         for row in found:
             by_group[row["bus_partition"]].append(row["value"].decode())
             positions.append(int(row["bus_position"]))
-        SqsBus().settle(options(aws_emulator, queue), [row["receipt"] for row in found])
+        assert SqsQueue(options(aws_emulator, queue)).delete([row["receipt"] for row in found]) == 0
         offset = end
     assert by_group == {"g1": [f"x{number:02d}" for number in range(12)], "g2": ["y0", "y1"]}
     assert len(set(positions)) == 14

@@ -14,11 +14,14 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from aws_kinesis_agg.aggregator import RecordAggregator
 from aws_servers import ACCOUNT, REGION, aws_client, reach
 from bronze_client import connect
+from bronze_client.schema import NormalizedEvent
 from bronze_pipeline.bronze.job import BronzeBatchReport
 from bronze_pipeline.running.failures import lasting_error
 from bronze_pipeline.sources.kafka.bus import KafkaBus
+from bronze_pipeline.sources.sqs.bus import SqsBus
 from buses import trade
 from confluent_kafka import TopicPartition
 from kafka_servers import PASSWORD, SCOPE, USER, KafkaServer, admin, create_topic
@@ -104,7 +107,6 @@ def test_kinesis(spark: SparkSession, aws_emulator: Endpoint, name: str, tmp_pat
     client = aws_client("kinesis", aws_emulator.url)
     client.create_stream(StreamName=name, ShardCount=2)
     client.get_waiter("stream_exists").wait(StreamName=name)
-    client.close()
     options = {"stream": name, "endpointUrl": aws_emulator.url, "region": REGION}
     with sidecar("--kinesis-stream", name, *reach("kinesis", aws_emulator.url)) as process:
         process.wait_until_ready()
@@ -115,7 +117,23 @@ def test_kinesis(spark: SparkSession, aws_emulator: Endpoint, name: str, tmp_pat
         assert_all_are_there(rows, int)
         assert {(row["bus"], row["destination"]) for row in rows} == {("kinesis", name)}
         asyncio.run(publish(process.address, 0, NEW, "new"))
-    assert_only_what_is_new_comes(run(spark, "kinesis", options, tmp_path), table(tmp_path))
+    # Two events in one record, as Amazon's own library writes it, and one that was damaged on its way.
+    aggregator = RecordAggregator()
+    for position, symbol in enumerate(["A", "B"]):
+        event = NormalizedEvent(exchange="x", symbol=symbol, meta={"event_id": f"more:{position}"})
+        aggregator.add_user_record(symbol, event.SerializeToString())
+    _, _, data = aggregator.clear_and_get().get_contents()
+    for each in (data, data[:-1]):
+        client.put_record(StreamName=name, Data=bytes(each), PartitionKey="k")
+    client.close()
+    assert sum(report.events for report in run(spark, "kinesis", options, tmp_path)) == NEW + 2
+    rows = table(tmp_path)
+    assert len(rows) == COUNT + NEW + 2
+    found = {row["event_id"]: row["symbol"] for row in rows if row["exchange"] == "x"}
+    assert found == {"more:0": "A", "more:1": "B"}
+    (refused,) = table(tmp_path, "quarantine")
+    assert refused["reason"] == "the aggregated record is damaged: it has another digest"
+    assert refused["raw"] == bytes(data[:-1])
 
 
 def test_sqs_messages_are_deleted_when_they_are_stored(
@@ -135,6 +153,18 @@ def test_sqs_messages_are_deleted_when_they_are_stored(
     left = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     client.close()
     assert [left[name] for name in names] == ["0", "0"]
+
+
+def test_sqs_messages_that_could_not_be_deleted_are_counted(
+    spark: SparkSession, aws_emulator: Endpoint, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = aws_client("sqs", aws_emulator.url)
+    client.create_queue(QueueName=name)
+    client.close()
+    options = {"queue": name, "endpointUrl": aws_emulator.url, "region": REGION}
+    SqsBus().settle(spark, options, [])
+    SqsBus().settle(spark, options, ["no receipt"])
+    assert caplog.messages == ["1 of 1 stored messages could not be deleted; they will be received again"]
 
 
 # -- Kafka

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import deltalake
@@ -10,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+from aws_servers import keys_in
 from bronze_pipeline.decoding.schema import EVENTS
 from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.tables.batch_duplicates import without_repeats
@@ -59,9 +62,43 @@ def stored(lake: Lake) -> list[str | None]:
     return sorted(rows["event_id"].to_pylist(), key=str)
 
 
-@pytest.fixture(params=FORMATS)
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path / "lake"), request.param)
+@pytest.fixture(
+    params=[
+        pytest.param(
+            (format_, where), marks=pytest.mark.servers if where == "s3" else (), id=f"{format_}-{where}"
+        )
+        for format_ in FORMATS
+        for where in ("folder", "s3")
+    ]
+)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+    """Return a lake in a folder or a bucket, of each format."""
+    format_, where = request.param
+    if where == "folder":
+        yield Lake(str(tmp_path / "lake"), format_)
+        return
+    request.getfixturevalue("s3_environment")
+    bucket = request.getfixturevalue("bucket")
+    yield Lake(f"s3a://{bucket}/lake", format_)
+    keys = keys_in(request.getfixturevalue("aws_emulator").url, bucket)
+    assert not [key for key in keys if key.endswith("/")], "objects that stand for folders"
+
+
+@pytest.mark.servers
+@pytest.mark.usefixtures("s3_environment")
+def test_commits_at_the_same_time_do_not_replace_each_other_in_s3(bucket: str) -> None:
+    lake = Lake(f"s3://{bucket}/lake")
+    lake.events()
+
+    def write_some(job: int) -> None:
+        table = lake.events()
+        for number in range(5):
+            add(table, number, events(f"{job}:{number}"), job=str(job))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write_some, range(4)))
+    assert stored(lake) == [f"{job}:{number}" for job in range(4) for number in range(5)]
+    assert deltalake.DeltaTable(lake.table_url("bronze")).version() == 20
 
 
 def test_files_are_divided_by_day_and_exchange(lake: Lake) -> None:

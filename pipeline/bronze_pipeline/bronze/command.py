@@ -13,6 +13,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.bronze.job import BronzeBatchReport, BronzeJob
 from bronze_pipeline.commands.bronze import BronzePlan
+from bronze_pipeline.jars import jars_in
+from bronze_pipeline.running.folder_markers import remove_folder_markers
+from bronze_pipeline.running.hadoop import prepare
 from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.sources.base import Bus
 
@@ -122,6 +125,7 @@ def run_bronze(plan: BronzePlan) -> int:
     bus, source_options, options = plan.bus, plan.source_options, plan.options
 
     def work(spark: SparkSession, watch: Watch) -> None:
+        checkpoint = prepare(spark, plan.checkpoint)
         job = BronzeJob(
             bus,
             source_options,
@@ -133,10 +137,10 @@ def run_bronze(plan: BronzePlan) -> int:
 
         def start() -> list[StreamingQuery]:
             trigger = options.trigger.words
-            return [job.start(spark, plan.checkpoint, trigger=trigger, available_now=options.available_now)]
+            return [job.start(spark, checkpoint, trigger=trigger, available_now=options.available_now)]
 
         keep_running(start, watch, retries=options.retries, bus=bus)
+        remove_folder_markers(checkpoint)
 
-    return run(
-        work, BronzeTotals(bus, options.available_now), cores=options.cores, jars=bus.jars(source_options)
-    )
+    jars = [*bus.jars(source_options), *jars_in(options.storage_jars)]
+    return run(work, BronzeTotals(bus, options.available_now), cores=options.cores, jars=jars)

@@ -113,7 +113,8 @@ class BronzeJob:
         if fresh.files or self.bus.repeats:
             self._events.commit(fresh.files, job, batch)
             self._ledger.advance(Own(job, batch, fresh.entry))
-        self.bus.settle(self.options, [receipt for row in results for receipt in row["receipts"] or ()])
+        receipts = [receipt for row in results for receipt in row["receipts"] or ()]
+        self.bus.settle(frame.sparkSession, self.options, receipts)
         self.on_batch(
             BronzeBatchReport(
                 batch,

@@ -14,6 +14,7 @@ from bronze_cli.problems import ConfigError, Fault, Problem, did_you_mean, short
 from bronze_cli.values import Choice, Scalar, Switch
 
 from bronze_pipeline.commands.job_options import JobOptions
+from bronze_pipeline.commands.storage_options import use_storage_options
 from bronze_pipeline.sources import BUS_BY_SCHEME, BUSES, Bus
 from bronze_pipeline.sources.options import StreamOptions, made, option_name
 from bronze_pipeline.tables.lake import FORMATS, Lake
@@ -72,6 +73,7 @@ class BronzePlan:
 def plan(arguments: Sequence[str]) -> BronzePlan:
     """Check the command line; raise ConfigError with every problem."""
     given = from_flags(arguments, NAMES)
+    use_storage_options(given)
     problems = given.problems
     values = parsed(given.values, NAMES, problems)
     problems += missing(given.values, OPTIONS)
@@ -81,7 +83,6 @@ def plan(arguments: Sequence[str]) -> BronzePlan:
     bus = BUS_BY_SCHEME[options.from_.scheme] if options.from_ else None
     source = _source(bus, options.from_, given.values, problems) if bus else {}
     lake = Lake(options.to or "", options.format)
-    problems += options.problems()
     if problems or bus is None:
         raise ConfigError(problems)
     checkpoint = options.checkpoint or _default_checkpoint(lake, bus, source)

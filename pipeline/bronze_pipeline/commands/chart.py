@@ -17,8 +17,10 @@ from bronze_cli.program import CommandFailed
 from bronze_cli.values import Text
 
 from bronze_pipeline.commands.places import Place
+from bronze_pipeline.commands.storage_options import StorageOptions, use_storage_options
 from bronze_pipeline.intervals import Interval, Time, trusted
 from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import in_one_line
 
 TRADE_COLUMNS = ["event_ts", "price", "qty", "side"]
@@ -29,7 +31,7 @@ DESCRIPTION = "Draws the trades and bars of one symbol, from silver tables, as a
 
 
 @dataclass(frozen=True)
-class ChartOptions:
+class ChartOptions(StorageOptions):
     """What the command takes."""
 
     from_: str = option(Place(), "Folder or URL of the silver tables, such as lake/silver.", required=True)
@@ -46,6 +48,7 @@ NAMES = Names(OPTIONS, listed_by="bronze-pipeline chart --help")
 def run(arguments: Sequence[str]) -> int:
     """Draw the chart."""
     given = from_flags(arguments, NAMES)
+    use_storage_options(given)
     values = parsed(given.values, NAMES, given.problems)
     if problems := [*given.problems, *missing(given.values, OPTIONS)]:
         raise ConfigError(problems)
@@ -71,7 +74,8 @@ def run(arguments: Sequence[str]) -> int:
 def _rows(options: ChartOptions, name: str, columns: list[str]) -> pa.Table:
     place = options.from_
     try:
-        table = deltalake.DeltaTable(Lake(place).table_url(name))
+        url = Lake(place).table_url(name)
+        table = deltalake.DeltaTable(url, storage_options=storage_options(url))
     except deltalake.exceptions.TableNotFoundError as error:
         raise ConfigError([Problem("--from", f"there is no table {name} at {place}.")]) from error
     except (OSError, deltalake.exceptions.DeltaError) as error:

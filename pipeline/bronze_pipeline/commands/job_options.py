@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from bronze_cli.options import option
-from bronze_cli.problems import Problem
 from bronze_cli.values import Integer, Switch
 
 from bronze_pipeline.commands.places import WritablePlace
+from bronze_pipeline.commands.storage_options import StorageOptions
 from bronze_pipeline.intervals import Interval, Time, trusted
-from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.jars import JarFolder
 
 
 @dataclass(frozen=True)
-class JobOptions:
+class JobOptions(StorageOptions):
     """The options of a job that writes tables."""
 
     to: str = option(
@@ -31,13 +31,9 @@ class JobOptions:
         "Restarts in a row after failures that may be temporary, with growing pauses.",
         default=10,
     )
+    storage_jars: Path | None = option(
+        JarFolder(),
+        "Folder with the jars of Hadoop's connector for the checkpoint's store, if neither spark-submit nor"
+        " Spark's own folder provides them.",
+    )
     cores: int | None = option(Integer(1, 4096), "Cores to use without spark-submit; all if not given.")
-
-    def problems(self) -> Iterator[Problem]:
-        """Yield conflicts between options."""
-        if self.to and self.checkpoint is None and not Lake(self.to).is_local:
-            yield Problem(
-                "--checkpoint",
-                "is required if --to is a URL.",
-                "Use a URL that Spark understands, such as s3a://.",
-            )

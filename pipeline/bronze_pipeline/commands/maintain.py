@@ -14,6 +14,7 @@ from bronze_cli.program import CommandFailed
 from bronze_cli.values import Switch
 
 from bronze_pipeline.commands.places import Place
+from bronze_pipeline.commands.storage_options import StorageOptions, use_storage_options
 from bronze_pipeline.intervals import Interval, Time, trusted
 from bronze_pipeline.tables.cleaning import Ages, Removed, clean, trim_log
 from bronze_pipeline.tables.compaction import Compacted, compact
@@ -49,7 +50,7 @@ class AnyTable(Place):
 
 
 @dataclass(frozen=True)
-class MaintainOptions:
+class MaintainOptions(StorageOptions):
     """What the command takes."""
 
     table: str = option(AnyTable(), "Table, such as lake/bronze or lake/silver/trades.", required=True)
@@ -79,6 +80,7 @@ NAMES = Names(OPTIONS, listed_by="bronze-pipeline maintain --help")
 def run(arguments: Sequence[str]) -> int:
     """Maintain the table and say what was done; return the exit status."""
     given = from_flags(arguments, NAMES)
+    use_storage_options(given)
     problems = given.problems
     options = MaintainOptions(**parsed(given.values, NAMES, problems))
     problems += [*missing(given.values, OPTIONS), *_conflicts(options)]

@@ -13,6 +13,7 @@ from bronze_pipeline.decoding.schema import IDENTITY
 from bronze_pipeline.tables.commit_log import CommitLog
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.storage import is_remote, problem_with, storage_options
 from bronze_pipeline.tables.tables import format_of, in_one_line
 
 
@@ -22,7 +23,8 @@ class Place(Scalar):
     metavar = "PLACE"
 
     def read(self, text: str) -> str | list[Fault]:
-        return text or [Fault("is empty.")]
+        problem = "is empty." if not text else problem_with(text) if is_remote(text) else None
+        return [Fault(problem)] if problem else text
 
 
 class WritablePlace(Place):
@@ -37,7 +39,10 @@ class BronzeTable(Place):
     """A table that `bronze` wrote."""
 
     def read(self, text: str) -> str | list[Fault]:
-        problem = _problem_with_bronze(text) if text else "is empty."
+        place = super().read(text)
+        if isinstance(place, list):
+            return place
+        problem = _problem_with_bronze(text)
         return [Fault(problem)] if problem else text
 
 
@@ -58,7 +63,8 @@ def _problem_with_bronze(place: str) -> str | None:
 
 def _columns(url: str, kind: str) -> set[str]:
     if kind == "delta":
-        return {field.name for field in deltalake.DeltaTable(url).schema().fields}
+        table = deltalake.DeltaTable(url, storage_options=storage_options(url))
+        return {field.name for field in table.schema().fields}
     system, root = Folder(url, ()).open()
     notes = CommitLog(url)
     for number in notes.numbers():

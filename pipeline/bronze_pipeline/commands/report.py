@@ -17,6 +17,7 @@ from bronze_cli.progress import Progress
 from bronze_cli.values import Text
 
 from bronze_pipeline.commands.places import BronzeTable
+from bronze_pipeline.commands.storage_options import StorageOptions, use_storage_options
 from bronze_pipeline.ledger.examining import examine_table
 from bronze_pipeline.report.completeness import lines, worst_first
 from bronze_pipeline.report.counts import count
@@ -38,7 +39,7 @@ elsewhere.
 
 
 @dataclass(frozen=True)
-class ReportOptions:
+class ReportOptions(StorageOptions):
     """What the command takes."""
 
     table: str = option(BronzeTable(), "Bronze table, such as lake/bronze.", required=True)
@@ -52,6 +53,7 @@ NAMES = Names(OPTIONS, listed_by="bronze-pipeline report --help")
 def run(arguments: Sequence[str]) -> int:
     """Write the page."""
     given = from_flags(arguments, NAMES)
+    use_storage_options(given)
     values = parsed(given.values, NAMES, given.problems)
     if problems := [*given.problems, *missing(given.values, OPTIONS)]:
         raise ConfigError(problems)

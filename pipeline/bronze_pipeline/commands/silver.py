@@ -12,6 +12,7 @@ from bronze_cli.values import Choice, Integer, ListOf
 
 from bronze_pipeline.commands.job_options import JobOptions
 from bronze_pipeline.commands.places import BronzeTable
+from bronze_pipeline.commands.storage_options import use_storage_options
 from bronze_pipeline.intervals import Interval, Time, trusted
 from bronze_pipeline.tables.lake import Lake
 
@@ -72,13 +73,13 @@ class SilverPlan:
 def plan(arguments: Sequence[str]) -> SilverPlan:
     """Check the command line; raise ConfigError with every problem."""
     given = from_flags(arguments, NAMES)
+    use_storage_options(given)
     problems = given.problems
     values = parsed(given.values, NAMES, problems)
     problems += missing(given.values, OPTIONS)
     options = SilverOptions(**{NAMES.by_path[path].attribute: value for path, value in values.items()})
     problems += _repeated(options.bars)
     lake = Lake(options.to or "")
-    problems += options.problems()
     if problems:
         raise ConfigError(problems)
     return SilverPlan(

@@ -17,6 +17,7 @@ from bronze_cli.program import CommandFailed
 from bronze_cli.values import Integer, Switch, Text
 
 from bronze_pipeline.commands.places import BronzeTable
+from bronze_pipeline.commands.storage_options import StorageOptions, use_storage_options
 from bronze_pipeline.ledger.examining import examine_table
 from bronze_pipeline.positions import Report, StreamReport, examine
 from bronze_pipeline.tables.committed import CommittedTable
@@ -36,7 +37,7 @@ Exit status: 0 complete · 1 not complete, or the table cannot be read · 2 the 
 
 
 @dataclass(frozen=True)
-class VerifyOptions:
+class VerifyOptions(StorageOptions):
     """What the command takes."""
 
     table: str = option(BronzeTable(), "Bronze table, such as lake/bronze.", required=True)
@@ -57,6 +58,7 @@ NAMES = Names(OPTIONS, listed_by="bronze-pipeline verify --help")
 def run(arguments: Sequence[str]) -> int:
     """Print what is there; return the exit status."""
     given = from_flags(arguments, NAMES)
+    use_storage_options(given)
     problems = given.problems
     options = VerifyOptions(**parsed(given.values, NAMES, problems))
     problems += missing(given.values, OPTIONS)

@@ -63,7 +63,7 @@ class Decoded(NamedTuple):
 def decode(arrived: pa.RecordBatch, bus: str, *, keep_raw: bool = False) -> Decoded:
     """Decode a batch of records from a bus."""
     arrived = arrived.cast(ARRIVED)
-    reasons = pc.if_else(pc.is_valid(arrived["value"]), None, pc.coalesce(arrived["loss"], NO_VALUE))
+    reasons = pc.coalesce(arrived["loss"], pc.if_else(pc.is_valid(arrived["value"]), None, NO_VALUE))
     rows, refused = _parse(_unframed(arrived["value"]))
     reasons = pc.coalesce(reasons, refused)
     for reason, found in _objections(rows):

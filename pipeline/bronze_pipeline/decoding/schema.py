@@ -68,7 +68,8 @@ ARRIVED = pa.schema(
         # Sequence number, offset, entry id or message id, as the bus writes it.
         pa.field("bus_position", pa.string()),
         pa.field("value", pa.binary()),
-        # Set instead of the value when the bus no longer has records that should be here.
+        # Why the row is not an event: the bus no longer has records that should be here (then there is no
+        # value), or the source cannot take the value apart.
         pa.field("loss", pa.string()),
         # What the bus wants back when the record is stored; only SQS uses it.
         pa.field("receipt", pa.string()),

@@ -15,6 +15,8 @@ from pathlib import Path
 from bronze_cli.program import CommandFailed
 from pyspark.sql import SparkSession
 
+from bronze_pipeline.tables.storage import VARIABLE
+
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
@@ -68,8 +70,12 @@ def open_session(name: str, *, cores: int | None = None, jars: Sequence[Path] = 
             builder = builder.config(key, value)
         if jars:
             # Not with ADD JAR: the driver could not read errors from classes in the jars.
-            builder = builder.config("spark.jars", ",".join(map(str, jars)))
-    return builder.getOrCreate()
+            builder = builder.config("spark.jars", ",".join(map(str, dict.fromkeys(jars))))
+    session = builder.getOrCreate()
+    if VARIABLE in os.environ:
+        # For every worker, wherever it runs; no plan, log or page of Spark's shows it.
+        session.sparkContext.environment[VARIABLE] = os.environ[VARIABLE]
+    return session
 
 
 def _is_submitted() -> bool:

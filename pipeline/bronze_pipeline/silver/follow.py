@@ -29,6 +29,7 @@ from bronze_pipeline.silver.logs import Added, DeltaLog, FellBehind, log_of, sho
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, most
 from bronze_pipeline.sources.options import OptionError, StreamOptions, read_options
 from bronze_pipeline.tables.files import NULL_PARTITION, Folder
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import TableError, in_one_line
 
 NAME = "bronze.table"
@@ -200,7 +201,7 @@ class Room:
 def table_frame(spark: SparkSession, url: str, columns: Sequence[str]) -> DataFrame:
     """Return what a Delta table has now, as an ordinary frame."""
     log = DeltaLog(url)
-    schema = pa.schema(deltalake.DeltaTable(url).schema().to_arrow())
+    schema = pa.schema(deltalake.DeltaTable(url, storage_options=storage_options(url)).schema().to_arrow())
     files = [(file.path, file.partition) for file in log.snapshot(log.version())]
     listed = spark.createDataFrame(files, from_arrow_schema(FILES)).repartition(max(1, len(files)))
     return rows_of(listed, url, schema, columns)

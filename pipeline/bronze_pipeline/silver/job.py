@@ -17,6 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.commands.silver import SilverPlan
+from bronze_pipeline.jars import jars_in
+from bronze_pipeline.running.folder_markers import remove_folder_markers
+from bronze_pipeline.running.hadoop import prepare
 from bronze_pipeline.running.streams import Watch, keep_running, run
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
@@ -114,7 +117,7 @@ def run_silver(plan: SilverPlan) -> int:
 
     def work(spark: SparkSession, watch: Watch) -> None:
         how = QuerySettings(
-            plan.checkpoints,
+            prepare(spark, plan.checkpoints),
             options.available_now,
             options.trigger.words,
             options.max_records_per_batch,
@@ -126,6 +129,7 @@ def run_silver(plan: SilverPlan) -> int:
         try:
             for stage in [first, second] if options.available_now else [first + second]:
                 keep_running(partial(_start, spark, stage, how), watch, retries=options.retries)
+            remove_folder_markers(how.checkpoints)
         finally:
             if totals.late:
                 watch.progress.note("Some trades came later than --watermark allows and are not in any bar.")
@@ -137,7 +141,7 @@ def run_silver(plan: SilverPlan) -> int:
         ):
             totals.book_checks = _check_books(spark, plan)
 
-    return run(work, totals, cores=options.cores)
+    return run(work, totals, cores=options.cores, jars=jars_in(options.storage_jars))
 
 
 def _start(spark: SparkSession, stage: Sequence[Query], how: QuerySettings) -> Iterator[StreamingQuery]:

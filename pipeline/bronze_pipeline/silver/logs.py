@@ -23,6 +23,7 @@ from pyspark.sql.datasource import InputPartition
 from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.tables.commit_log import Commit, CommitLog
 from bronze_pipeline.tables.files import Folder, Written
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import format_of
 
 COMMIT = re.compile(r"(\d{20})\.json")
@@ -94,7 +95,8 @@ class DeltaLog:
 
     def snapshot(self, version: int) -> list[Added]:
         try:
-            actions = pa.table(deltalake.DeltaTable(self.url, version).get_add_actions())
+            table = deltalake.DeltaTable(self.url, version, storage_options=storage_options(self.url))
+            actions = pa.table(table.get_add_actions())
         except deltalake.exceptions.DeltaError as error:
             if self.oldest() <= version:
                 raise
@@ -141,7 +143,7 @@ class DeltaLog:
         # Opened on first use: the reader is sent to the workers, and a table cannot be.
         if self._table is None:
             try:
-                self._table = deltalake.DeltaTable(self.url)
+                self._table = deltalake.DeltaTable(self.url, storage_options=storage_options(self.url))
             except deltalake.exceptions.TableNotFoundError as error:
                 raise OptionError(f"there is no table at {self.url}.") from error
         return self._table

@@ -1,32 +1,23 @@
-"""What Kinesis and SQS share: how to reach AWS, and records that the driver has already read."""
+"""What Kinesis and SQS share: how to reach AWS."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
 from bronze_buses.aws import AwsEndpoint, Region
 from bronze_buses.errors import Refused, Unreachable
 from bronze_buses.tls import certificate_fault
 from bronze_cli.options import option
 from bronze_cli.values import Text
-from pyspark.sql.datasource import InputPartition
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
 # Also after throttling; the waits between them grow to 20 seconds.
 ATTEMPTS = 10
-
-
-@dataclass
-class Carried(InputPartition):
-    """Records that the driver read, on their way to a task."""
-
-    batches: list[pa.RecordBatch] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

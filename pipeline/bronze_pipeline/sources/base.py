@@ -104,7 +104,9 @@ class Bus(ABC):
         spark.dataSource.register(self.data_source)
         return spark.readStream.format(self.data_source.name()).options(**options).load()
 
-    def settle(self, options: Mapping[str, str], receipts: Sequence[str]) -> None:  # noqa: B027 - only for some
+    def settle(  # noqa: B027 - only for some
+        self, spark: SparkSession, options: Mapping[str, str], receipts: Sequence[str]
+    ) -> None:
         """Return the records' receipts to the bus, now that the tables have the records."""
 
     def loss_in(self, error: str) -> str | None:  # noqa: ARG002 - for a source that is not ours

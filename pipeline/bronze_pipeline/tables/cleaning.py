@@ -18,6 +18,7 @@ from bronze_pipeline.tables.commit_log import CommitLog
 from bronze_pipeline.tables.delta_log import DELTA_LOG, DeltaLog, log_folder
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.history import DeltaHistory
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import STAGING
 
 DRAFT = ".tmp"
@@ -98,7 +99,7 @@ def trim_log(url: str, age: float, *, dry_run: bool) -> int:
         folder = log_folder(url)
         log = None if folder is None else DeltaLog(folder)
         if log is None or not log.is_known:
-            deltalake.DeltaTable(url).create_checkpoint()
+            deltalake.DeltaTable(url, storage_options=storage_options(url)).create_checkpoint()
         elif log.version > log.checkpoint:
             write_checkpoint(log.folder, log.version)
     return trim(system, f"{root}/{DELTA_LOG}", before, dry_run=dry_run)

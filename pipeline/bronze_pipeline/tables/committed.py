@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from bronze_pipeline.tables.commit_log import CommitLog
 from bronze_pipeline.tables.files import NULL_PARTITION, Folder
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import format_of
 
 FILES = pa.schema(
@@ -67,7 +68,9 @@ class CommittedTable:
 
 
 def _in_delta(url: str) -> pa.Table:
-    actions = pa.table(deltalake.DeltaTable(url).get_add_actions(flatten=True))
+    actions = pa.table(
+        deltalake.DeltaTable(url, storage_options=storage_options(url)).get_add_actions(flatten=True)
+    )
     there = set(actions.schema.names)
     # The log writes paths URL-encoded.
     paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())

@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from bronze_pipeline.tables import files as table_files
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, actions_of, in_log, log_folder
 from bronze_pipeline.tables.files import NULL_PARTITION, Folder, Written
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import partition_values, stats
 
 PREFIX = "compacted"
@@ -61,7 +62,7 @@ class Gone(Exception):  # noqa: N818 - the next run sees what there is
 
 def compact(url: str, *, until: date | None, dry_run: bool) -> Compacted:
     """Compact each partition with several small files; of days before `until`, or all if that is None."""
-    table = deltalake.DeltaTable(url)
+    table = deltalake.DeltaTable(url, storage_options=storage_options(url))
     columns = tuple(table.metadata().partition_columns)
     done = Compacted()
     for partition, small in _partitions(table, columns, until).items():
@@ -198,7 +199,12 @@ def _commit(url: str, columns: Sequence[str], written: Sequence[Written], replac
         }
         for each in written
     ]
-    _append(log, actions, {each.in_log for each in replaced}, deltalake.DeltaTable(url))
+    _append(
+        log,
+        actions,
+        {each.in_log for each in replaced},
+        deltalake.DeltaTable(url, storage_options=storage_options(url)),
+    )
 
 
 def _append(log: DeltaLog, actions: Sequence[Action], replaced: set[str], seen: deltalake.DeltaTable) -> None:
@@ -233,7 +239,7 @@ def _commit_by_delta_rs(
         for each in written
     ]
     for attempt in range(ATTEMPTS):
-        table = deltalake.DeltaTable(url)
+        table = deltalake.DeltaTable(url, storage_options=storage_options(url))
         there = set(pa.table(table.get_add_actions())["path"].to_pylist())
         if not {each.in_log for each in replaced} <= there:
             raise Gone

@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from bronze_pipeline.tables.storage import file_system
+
 ROWS_IN_FILE = 256 * 1024
 ROWS_IN_GROUP = 128 * 1024
 # Columns whose values rarely repeat: a dictionary of them only costs time.
@@ -40,8 +42,7 @@ class Folder:
 
     def open(self) -> tuple[pyarrow.fs.FileSystem, str]:
         """Return the file system and the path on it."""
-        system, path = pyarrow.fs.FileSystem.from_uri(self.url)
-        return system, path.rstrip("/")
+        return file_system(self.url)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from bronze_pipeline.decoding.schema import (
 from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.lean_delta import LeanDeltaTable
+from bronze_pipeline.tables.storage import delta_url, is_remote, problem_with
 from bronze_pipeline.tables.tables import DeltaTable, ParquetTable, Table
 
 FORMATS = ("delta", "parquet")
@@ -34,18 +35,13 @@ class Lake:
     @property
     def url(self) -> str:
         place = self.place.rstrip("/")
-        return place if urlsplit(place).scheme else Path(place).absolute().as_uri()
-
-    @property
-    def is_local(self) -> bool:
-        return self.url.startswith("file://")
+        return delta_url(place) if urlsplit(place).scheme else Path(place).absolute().as_uri()
 
     def problem(self) -> str | None:
         """Return why nothing can be written to this place, as far as can be told in advance."""
-        url = urlsplit(self.url)
-        if url.scheme != "file":
-            return None
-        place = Path(unquote(url.path))
+        if is_remote(self.place):
+            return problem_with(self.place)
+        place = Path(unquote(urlsplit(self.url).path))
         nearest = next(each for each in (place, *place.parents) if os.path.lexists(each))
         if not nearest.is_dir():
             return f"{nearest} is not a folder."

@@ -15,6 +15,7 @@ from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, actions_of, in_log, log_folder
 from bronze_pipeline.tables.evolution import compare
 from bronze_pipeline.tables.files import Written
+from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import DeltaTable, TableError, partition_values, stats
 
 CHECKPOINT_EVERY = 100
@@ -39,7 +40,9 @@ class LeanDeltaTable(DeltaTable):
     def _table(self) -> deltalake.DeltaTable:
         """All that delta-rs knows of the table; loaded when it is needed."""
         if self._whole is None:
-            self._whole = deltalake.DeltaTable(self.folder.url)
+            self._whole = deltalake.DeltaTable(
+                self.folder.url, storage_options=storage_options(self.folder.url)
+            )
         return self._whole
 
     @_table.setter

@@ -31,6 +31,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
+from bronze_pipeline.tables.storage import storage_options
 
 INDEX = pa.schema(
     [
@@ -126,6 +127,7 @@ class DeltaTable:
                 partition_by=list(partition_columns),
                 name=name,
                 configuration={INDEXED: ",".join(_indexed(schema, partition_columns))},
+                storage_options=storage_options(url),
             )
             self._add_missing_fields(url)
         except (OSError, deltalake.exceptions.DeltaError) as error:
@@ -150,7 +152,7 @@ class DeltaTable:
                 # Another process changed the table, and perhaps added the same.
                 if attempt == EVOLUTION_ATTEMPTS - 1:
                     raise
-                self._table = deltalake.DeltaTable(url)
+                self._table = deltalake.DeltaTable(url, storage_options=storage_options(url))
 
     def columns(self) -> pa.Schema:
         """Return all columns of the table, also those that are newer than this program."""

@@ -23,7 +23,7 @@ from redis.connection import SSLConnection as SyncSSLConnection
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = [ROOT / "sidecar", ROOT / "pipeline"]
 # `SplitResult._replace` and `frame._jdf` are documented by Python and Spark.
-DOCUMENTED = {"_replace", "_asdict", "_jvm", "_jdf"}
+DOCUMENTED = {"_replace", "_asdict", "_jvm", "_jsc", "_jdf"}
 USED = {
     "_transport",  # nats: the client keeps a transport that is there
     "_flush_pending",  # nats: what the library still has to send goes first

@@ -30,6 +30,7 @@ from bronze_cli.values import File, ListOf, Scalar, Text
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from bronze_pipeline.jars import JarFolder, jars_in
 from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.sources.kafka.losses import losses, planned
 from bronze_pipeline.sources.options import OptionError, Start, StreamOptions, hosts, read_options
@@ -82,15 +83,6 @@ class OffsetStart(Start):
         return 'earliest, latest or offsets such as {"topic": {"0": 42}}'
 
 
-class JarFolder(Scalar):
-    """A folder that exists."""
-
-    metavar = "FOLDER"
-
-    def read(self, text: str) -> Path | list[Fault]:
-        return Path(text) if Path(text).is_dir() else [Fault(f"'{shorten(text)}' is not a folder.")]
-
-
 @dataclass(frozen=True)
 class KafkaAccess:
     """How to reach the brokers, and more about what to read."""
@@ -119,8 +111,6 @@ class KafkaOptions(KafkaAccess, StreamOptions):
             yield "topics", Fault("name either topics or a pattern.")
         if self.properties_file and set(":}") & set(str(self.properties_file.absolute())):
             yield "properties_file", Fault("must not have ':' or '}' in its path.")
-        if self.jars and (not jars_in(self.jars) or "," in str(self.jars.absolute())):
-            yield "jars", Fault("must be a folder with jars, with no comma in its path.")
 
 
 class KafkaBus(Bus):
@@ -143,8 +133,7 @@ class KafkaBus(Bus):
         return {"brokers": brokers, **({"topics": topics} if topics else {})}
 
     def jars(self, options: Mapping[str, str]) -> Sequence[Path]:
-        folder = read_options(KafkaOptions, NAME, options).jars
-        return jars_in(folder) if folder else ()
+        return jars_in(read_options(KafkaOptions, NAME, options).jars)
 
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         try:
@@ -201,10 +190,6 @@ def connector_options(given: Mapping[str, str]) -> dict[str, str]:
         "failOnDataLoss": str(not options.goes_on_after_loss).lower(),
         **_references(options.properties_file),
     }
-
-
-def jars_in(folder: Path) -> Sequence[Path]:
-    return sorted(folder.absolute().glob("*.jar"))
 
 
 def _references(path: Path | None) -> dict[str, str]:

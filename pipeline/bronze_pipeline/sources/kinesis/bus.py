@@ -9,9 +9,11 @@ the last record read. Before the first record it is `@` and a time in millisecon
 It is `end` once a closed shard was read completely. Only then are its children read, so that order is kept
 when shards are split and merged.
 
-Kinesis cannot say where a shard ends. So the driver reads a micro-batch to find its end, and hands the
-records to the tasks; if a batch is repeated after a crash, the tasks read it, between the same sequence
-numbers.
+The driver fixes the ends (`ends.py`) and reads next to nothing; the tasks read, one for each shard, between
+the same sequence numbers again if a batch is repeated after a crash. So `maxRecordsPerBatch` is kept only
+approximately where it is more than a thousand for a shard.
+
+A record may hold many events, as Amazon's producer library aggregates them: each is a row (`aggregates.py`).
 """
 
 from __future__ import annotations
@@ -28,18 +30,12 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.sources.aws import AwsAccess, Carried, service
+from bronze_pipeline.sources.aws import AwsAccess, service
 from bronze_pipeline.sources.base import Bus, BusSource, DataLoss, check_stream, most
-from bronze_pipeline.sources.kinesis.stream import (
-    BEGINNING,
-    END,
-    NAME,
-    Found,
-    KinesisOptions,
-    KinesisStream,
-    Shard,
-    ShardRange,
-)
+from bronze_pipeline.sources.kinesis.calls import BEGINNING, END
+from bronze_pipeline.sources.kinesis.ends import ShardEnd, find_end
+from bronze_pipeline.sources.kinesis.shard_range import ShardRange, read_range
+from bronze_pipeline.sources.kinesis.stream import NAME, KinesisOptions, KinesisStream, Shard
 
 CALLS_AT_ONCE = 8
 
@@ -61,10 +57,6 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, stream: KinesisStream) -> None:
         self._stream = stream
-        self._iterators: dict[str, tuple[str, str]] = {}
-        """Position and iterator of each shard; iterators expire after five minutes."""
-        self._read: tuple[dict[str, Any], dict[str, Any], list[Carried]] | None = None
-        """What latestOffset read, and between which offsets."""
         self._until_ms: float | None = None
         self._done: set[str] = set()
         """With availableNow: shards read up to what they had."""
@@ -96,33 +88,29 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 and shard.id not in self._done
                 and all(positions.get(parent, END) == END for parent in shard.parents)
             ]
-            found = self._read_shards(client, ready, positions, most(limit))
-        positions |= {shard: each.position for shard, each in found.items()}
-        end = self._offset(created, positions)
-        carried = [Carried(each.batches) for each in found.values() if each.batches]
-        self._read = (start, end, carried)
-        return end
+            ends = self._ends(client, ready, positions, most(limit))
+        positions |= {shard: end.position for shard, end in ends.items()}
+        return self._offset(created, positions)
 
-    def _read_shards(
+    def _ends(
         self, client: Any, shards: Sequence[Shard], positions: Mapping[str, str], limit: int | None
-    ) -> dict[str, Found]:
+    ) -> dict[str, ShardEnd]:
         share = max(1, (limit or self._stream.max_records) // max(1, len(shards)))
+        until_ms = time.time() * 1000 if self._until_ms is None else self._until_ms
 
-        def read(shard: Shard) -> Found:
-            position, iterator = self._iterators.get(shard.id, ("", None))
+        def look(shard: Shard) -> ShardEnd:
             start = positions[shard.id]
-            kept = iterator if position == start else None
-            return self._stream.read_on(client, shard, start, share, iterator=kept, until_ms=self._until_ms)
+            end = find_end(client, self._stream.name, shard, start, most_records=share, until_ms=until_ms)
+            if end.has_gap:
+                # Here, so that a job that must stop does so before it begins the batch.
+                self._stream.gone(shard.id, start)
+            return end
 
         with ThreadPoolExecutor(CALLS_AT_ONCE) as threads:
-            found = dict(zip([shard.id for shard in shards], threads.map(read, shards), strict=True))
-        for shard, each in found.items():
-            self._iterators.pop(shard, None)
-            if each.iterator is not None:
-                self._iterators[shard] = (each.position, each.iterator)
-            if self._until_ms is not None and each.is_at_tip:
-                self._done.add(shard)
-        return found
+            ends = dict(zip([shard.id for shard in shards], threads.map(look, shards), strict=True))
+        if self._until_ms is not None:
+            self._done |= {shard for shard, end in ends.items() if end.is_at_tip}
+        return ends
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
@@ -134,8 +122,6 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         if gone and not self._stream.goes_on_after_loss:
             raise DataLoss(f"{gone[0].lost}, and it was read only up to '{gone[0].start}'")
-        if self._read is not None and (start, end) == self._read[:2]:
-            return [*gone, *self._read[2]]
         changed = [
             ShardRange(shard, start["shards"].get(shard, BEGINNING), position)
             for shard, position in end["shards"].items()
@@ -144,10 +130,8 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [*gone, *changed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Carried):
-            return iter(partition.batches)
         assert isinstance(partition, ShardRange)  # noqa: S101 - from `partitions`
-        return self._stream.read_between(partition)
+        return read_range(self._stream, partition)
 
     def _offset(self, created: str, positions: Mapping[str, str]) -> dict[str, Any]:
         return {"stream": self._stream.name, "created": created, "shards": dict(sorted(positions.items()))}
@@ -165,7 +149,7 @@ class KinesisBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ShardRange)  # noqa: S101 - from `partitions`
-        return self._stream.read_between(partition)
+        return read_range(self._stream, partition)
 
 
 class KinesisBus(Bus):

@@ -5,11 +5,11 @@ messages are hidden from others; longer than a micro-batch takes); `region`, `pr
 `tlsCaFile`. Credentials are found where the AWS tools find them.
 
 A queue has no positions. The driver receives messages and hands them to the tasks; when the tables have
-them, the job deletes them (`SqsBus.settle`). Messages of a batch that was not stored, or whose deletion
-failed, appear again after `visibilitySeconds`, and the id of an event keeps it from being stored twice. So
-nothing is lost and nothing is stored twice, as long as a message does not outlive the queue's retention
-period. But standard queues have no order, and an offset (`{"queue", "received"}`) is only a count. Messages
-that expire in a queue leave no trace, so no loss can be reported.
+them, tasks of their own delete them (`SqsBus.settle`). Messages of a batch that was not stored, or whose
+deletion failed, appear again after `visibilitySeconds`, and the id of an event keeps it from being stored
+twice. So nothing is lost and nothing is stored twice, as long as a message does not outlive the queue's
+retention period. But standard queues have no order, and an offset (`{"queue", "received"}`) is only a count.
+Messages that expire in a queue leave no trace, so no loss can be reported.
 
 A FIFO queue gives no more messages of a group while some of them are in flight: at most 10 of each group in
 a micro-batch. Many groups and a short trigger help.
@@ -21,9 +21,9 @@ import binascii
 import logging
 import time
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, parse_qs
 
@@ -31,12 +31,13 @@ import pyarrow as pa
 from bronze_cli.options import option
 from bronze_cli.problems import Fault
 from bronze_cli.values import Integer, Text
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from bronze_pipeline.decoding.schema import ARRIVED
-from bronze_pipeline.sources.aws import AwsAccess, Carried, service
+from bronze_pipeline.sources.aws import AwsAccess, service
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, Bus, BusSource, most
 from bronze_pipeline.sources.options import EARLIEST, OptionError, StreamOptions, read_options
 
@@ -46,6 +47,8 @@ DEFAULT_VISIBILITY = 300
 LONGEST_VISIBILITY = 12 * 60 * 60
 MOST_IN_CALL = 10
 CALLS_AT_ONCE = 16
+# Fewer messages than this are not worth another task.
+MOST_IN_DELETION = 1_000
 # A queue allows 120,000 messages in flight.
 MOST_UNDER_WAY = 100_000
 # A task carries what the driver received, and must stay well below the 128 MiB that Spark allows.
@@ -78,6 +81,13 @@ class SqsOptions(SqsAccess, StreamOptions):
     def faults(self) -> Iterator[tuple[str, Fault]]:
         if self.start != EARLIEST:
             yield "start", Fault("must be earliest: a queue has no other place to start.")
+
+
+@dataclass
+class Carried(InputPartition):
+    """Messages that the driver received, on their way to a task."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
 
 
 class SqsSource(BusSource):
@@ -227,6 +237,19 @@ class SqsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(partition.batches)
 
 
+@dataclass(frozen=True)
+class Deletion:
+    """What a worker does to settle its share of the messages; it is sent there, so it holds plain values."""
+
+    options: Mapping[str, str]
+
+    def __call__(self, receipts: Iterable[str]) -> Iterator[int]:
+        """Yield how many could not be deleted."""
+        share = list(receipts)
+        if share:
+            yield SqsQueue(self.options).delete(share)
+
+
 class SqsBus(Bus):
     """SQS on the command line."""
 
@@ -247,11 +270,13 @@ class SqsBus(Bus):
         region = {"region": query["region"][0]} if "region" in query else {}
         return {"queue": queue, **region}
 
-    def settle(self, options: Mapping[str, str], receipts: Sequence[str]) -> None:
+    def settle(self, spark: SparkSession, options: Mapping[str, str], receipts: Sequence[str]) -> None:
         """Delete messages that are stored."""
         if not receipts:
             return
-        failed = SqsQueue(options).delete(receipts)
+        context = spark.sparkContext
+        tasks = min(context.defaultParallelism, -(-len(receipts) // MOST_IN_DELETION))
+        failed = context.parallelize(receipts, tasks).mapPartitions(Deletion(dict(options))).sum()
         if failed:
             log.warning(
                 "%s of %s stored messages could not be deleted; they will be received again",
