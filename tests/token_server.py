@@ -14,14 +14,15 @@ from urllib.parse import parse_qs
 
 CLIENT_ID, CLIENT_SECRET = "side:car", "p%ss wörd"
 # Both are form-encoded before they are joined, as RFC 6749 asks for.
-AUTHORIZATION = "Basic " + base64.b64encode(b"side%3Acar:p%25ss%20w%C3%B6rd").decode()
+ENCODED = ("side%3Acar", "p%25ss%20w%C3%B6rd")
 
 
 class TokenServer:
     """What was asked, and what is answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, client_id: str, secret: str) -> None:
         self.url = ""
+        self._authorization = "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()
         self.asked: list[dict[str, str]] = []
         self.given: list[str] = []
         self.seconds = 300.0
@@ -33,7 +34,7 @@ class TokenServer:
         self.asked.append(form)
         if self.answer:
             return self.answer
-        if authorization != AUTHORIZATION:
+        if authorization != self._authorization:
             return 401, b'{"error": "invalid_client", "error_description": "no such client"}'
         assert form["grant_type"] == "client_credentials"
         now = time.time()
@@ -48,8 +49,9 @@ def _part(content: dict[str, Any]) -> str:
 
 
 @contextmanager
-def token_server() -> Iterator[TokenServer]:
-    state = TokenServer()
+def token_server(client_id: str = ENCODED[0], secret: str = ENCODED[1]) -> Iterator[TokenServer]:
+    """Serve a client, whose id and secret are given as they come over the wire."""
+    state = TokenServer(client_id, secret)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -310,7 +310,7 @@ def from_bus(setting: Setting, name: str, messages: Sequence[bytes]) -> list[Mea
             return [to_bronze(setting, name, URLS[name](bus))]
         # The same stream from its beginning: the same ids.
         asyncio.run(fill(bus, sent[: int(len(sent) * SENT_AGAIN)]))
-        # Spark's copy of the bytes comes first: the first to read Kafka pays for code that Java has to compile.
+        # Theirs come first: who reads Kafka first pays for code that Java has to compile.
         theirs = list(by_spark(setting, _server(bus).brokers))
         ours = to_bronze(setting, name, URLS[name](bus))
         return [*(replace(each, events=ours.events) for each in theirs), ours]

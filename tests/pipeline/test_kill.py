@@ -28,7 +28,7 @@ from sidecar_process import PROGRAM, sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]
 
-COUNT = 200_000
+COUNT = 100_000
 # The emulator of AWS takes hundreds of events a second.
 FEW = 2_000
 # Long enough that messages stay hidden while a batch is stored, short enough to wait for.
@@ -44,7 +44,7 @@ class Case:
     sidecar: list[str]
     job: list[str]
     count: int = COUNT
-    batch: int = 50_000
+    batch: int = 25_000
     bucket: str | None = None
     """Where the tables and the checkpoint are, instead of a folder."""
 

@@ -18,7 +18,7 @@ from bronze_cli.values import Text
 
 from bronze_pipeline.commands.places import BronzeTable
 from bronze_pipeline.commands.storage_options import StorageOptions, use_storage_options
-from bronze_pipeline.positions import examine
+from bronze_pipeline.ledger.examining import examine_table
 from bronze_pipeline.report.completeness import lines, worst_first
 from bronze_pipeline.report.counts import count
 from bronze_pipeline.report.delays import measure
@@ -80,7 +80,7 @@ def look(place: str, progress: Progress) -> Findings:
     files = len(table.files)
     counts = count(table, _Steps(progress, "counting events", files))
     progress.show("looking for gaps")
-    report = examine(table.read)
+    report = examine_table(url, progress.note)
     shown = lines(table, worst_first(report.streams)[:MOST_STREAMS])
     delays = measure(table, _Steps(progress, "looking up delays", files))
     return Findings(

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import deltalake.exceptions
@@ -17,8 +18,7 @@ from bronze_cli.values import Integer, Switch, Text
 
 from bronze_pipeline.commands.places import BronzeTable
 from bronze_pipeline.commands.storage_options import StorageOptions, use_storage_options
-from bronze_pipeline.ledger.examining import examine_ledger
-from bronze_pipeline.ledger.store import Damaged
+from bronze_pipeline.ledger.examining import examine_table
 from bronze_pipeline.positions import Report, StreamReport, examine
 from bronze_pipeline.tables.committed import CommittedTable
 from bronze_pipeline.tables.lake import Lake
@@ -78,15 +78,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _report(options: VerifyOptions) -> Report:
     url = Lake(options.table).url
-    if not options.files:
-        try:
-            found = examine_ledger(url, options.stream, options.messages)
-        except Damaged as error:
-            print(f"the ledger cannot be used: {error}; the table's files are read instead", file=sys.stderr)
-        else:
-            if found is not None:
-                return found
-    return examine(CommittedTable(url).read, options.stream, options.messages)
+    if options.files:
+        return examine(CommittedTable(url).read, options.stream, options.messages)
+    return examine_table(url, partial(print, file=sys.stderr), options.stream, options.messages)
 
 
 def _to_json(report: Report) -> str:

@@ -5,7 +5,7 @@ Runs are read by stream, the few largest streams a range of positions at a time,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,7 +17,8 @@ from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.ledger.runs import NO_LEVEL, Runs, normal, of_tables
 from bronze_pipeline.ledger.segments import ROWS_IN_GROUP, Wanted
 from bronze_pipeline.ledger.store import Damaged, damage_is_named
-from bronze_pipeline.positions import END_MARK, Report, StreamReport
+from bronze_pipeline.positions import END_MARK, Report, StreamReport, examine
+from bronze_pipeline.tables.committed import CommittedTable
 from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.tables import format_of
 
@@ -44,6 +45,18 @@ def examine_ledger(url: str, stream: str | None = None, expected: int | None = N
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def examine_table(
+    url: str, say: Callable[[str], None], stream: str | None = None, expected: int | None = None
+) -> Report:
+    """Return what the table at a place has: by its ledger, or by its files if it has no usable one."""
+    try:
+        found = examine_ledger(url, stream, expected)
+    except Damaged as error:
+        say(f"the ledger cannot be used: {error}; the table's files are read instead")
+        found = None
+    return examine(CommittedTable(url).read, stream, expected) if found is None else found
 
 
 @dataclass

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from bronze_pipeline.decoding.schema import EVENTS, PAYLOADS
 from bronze_pipeline.report.counts import NO_EXCHANGE, case_of
 from bronze_pipeline.tables.committed import CommittedTable
+from bronze_pipeline.tables.compaction import PREFIX
 
 STEPS = ("exchange to recorder", "recorder to sidecar", "sidecar to table")
 CLASSES_IN_DECADE = 20
@@ -37,8 +38,8 @@ EVENT_TIMES = {
 }
 """The column with the exchange's time, by kind of event."""
 REPLAYED = ("ORIGIN_REPLAY", "ORIGIN_ARCHIVE")
-# As the tasks name files; compaction chooses other names, and the time of its commit says nothing here.
-OF_A_BATCH = re.compile(r"-[0-9a-f]{32}\.parquet$")
+# As the tasks name files; when compaction wrote one, by `maintain` or another program, says nothing here.
+OF_A_BATCH = re.compile(rf"(?<!{PREFIX})-[0-9a-f]{{32}}\.parquet$")
 
 Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 

@@ -80,7 +80,8 @@ REQUIRED = words("""
     --redis-host --redis-stream --sqs-queue-url --sqs-region
 """)
 SECRETS = words("""
-    --kafka-sasl-password --kafka-oauth-client-secret --kafka-schema-registry-auth-password --nats-pass --nats-token
+    --kafka-sasl-password --kafka-oauth-client-secret --kafka-schema-registry-auth-password
+    --nats-pass --nats-token
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --redis-url --redis-password
     --redis-sentinel-password --sqs-access-key --sqs-secret-key --sqs-session-token
 """)

@@ -977,9 +977,12 @@ def test_a_secret_file_without_an_end_is_refused():
             "--kafka-sasl-username: has no effect on its own. Add --kafka-sasl-mechanism.",
         ),
         (
-            ["--kafka-sasl-mechanism=oauthbearer", "--kafka-oauth-client-id=c"],
-            "--kafka-sasl-mechanism: 'oauthbearer' needs more. Add --kafka-oauth-token-url and"
-            " --kafka-oauth-client-secret.",
+            [
+                "--kafka-sasl-mechanism=oauthbearer",
+                "--kafka-oauth-client-id=c",
+                "--kafka-oauth-token-url=http://i",
+            ],
+            "--kafka-sasl-mechanism: 'oauthbearer' needs more. Add --kafka-oauth-client-secret.",
         ),
         (
             ["--kafka-sasl-mechanism=AWS_MSK_IAM"],
