@@ -98,7 +98,8 @@ def test_what_the_page_shows_works(nats_server_with_market: str, tmp_path: Path)
 def pipeline_commands(server: str) -> Iterator[list[str]]:
     """Yield the page's commands, with the server that runs, the notebook's bars, and an end."""
     for block, words in commands("bronze-pipeline"):
-        if block.page == LAKEHOUSE:
+        # Tests of the pipeline try it with a bucket.
+        if block.page == LAKEHOUSE and not any("s3://" in word for word in words):
             command = [word.replace(SERVER, server) for word in words]
             if "--bars" in command:
                 command[command.index("--bars") + 1] = "2s"

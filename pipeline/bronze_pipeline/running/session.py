@@ -29,6 +29,8 @@ SETTINGS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Spark's own, and the keys of Azure's accounts.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|account[.]?key",
 }
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -73,7 +75,7 @@ def open_session(name: str, *, cores: int | None = None, jars: Sequence[Path] = 
             builder = builder.config("spark.jars", ",".join(map(str, dict.fromkeys(jars))))
     session = builder.getOrCreate()
     if VARIABLE in os.environ:
-        # For every worker, wherever it runs; no plan, log or page of Spark's shows it.
+        # For every worker, wherever it runs; no plan or log shows it.
         session.sparkContext.environment[VARIABLE] = os.environ[VARIABLE]
     return session
 
