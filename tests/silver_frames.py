@@ -88,9 +88,9 @@ class Bronze:
         return self.lake.table_url("bronze")
 
     def add(self, *events: dict[str, Any]) -> None:
+        assert not self._table.has("tests", self._batch)
         writer = FileWriter(self._table.staging, EVENTS, "part")
         writer.write(pa.RecordBatch.from_pylist(list(events), EVENTS))
-        assert not self._table.has("tests", self._batch)
         self._table.commit(writer.finish(), "tests", self._batch)
         self._batch += 1
 

@@ -23,6 +23,7 @@ from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.table_duplicates import distinct
+from bronze_pipeline.tables.tables import commit_new
 
 # Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
 QUERY_ID = "sql.streaming.queryId"
@@ -102,16 +103,24 @@ class BronzeJob:
                 frame.sparkSession, batch, [row for each in results for row in each["firsts"] or ()]
             )
         if refused and not (self.bus.repeats and has_refused):
-            self._quarantine.commit(refused, job, batch)
-        fresh = distinct(self._events, files[EVENTS_NAME])
-        if fresh.files or self.bus.repeats:
-            self._events.commit(fresh.files, job, batch)
+            commit_new(
+                self._quarantine, refused, job, batch, lambda files: files, is_numbered=self.bus.repeats
+            )
+        written = files[EVENTS_NAME]
+        fresh = commit_new(
+            self._events,
+            written,
+            job,
+            batch,
+            lambda files: distinct(self._events, files).files,
+            is_numbered=self.bus.repeats,
+        )
         self.bus.settle(self.options, [receipt for row in results for receipt in row["receipts"] or ()])
         self.on_batch(
             BronzeBatchReport(
                 batch,
-                events=_rows(fresh.files),
-                duplicates=fresh.duplicates + repeats,
+                events=_rows(fresh or ()),
+                duplicates=_rows(written) - _rows(fresh or ()) + repeats,
                 quarantined=_rows(refused),
                 seconds=time.monotonic() - began,
             )

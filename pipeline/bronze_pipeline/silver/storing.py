@@ -1,15 +1,14 @@
 """Stores typed rows: tasks write the files; the driver leaves out what the table has, and commits.
 
 Rows with the same `dedupe_key` are the same. A table is searched for a batch's keys only in the partitions
-and the time span that the batch touches: the same record has the same `event_ts`. Rows without a key are
-kept.
+and the time span that the batch touches: rows with the same key have the same exchange and `event_ts`. Rows
+without a key are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -44,8 +43,6 @@ _ROW_COLUMNS = ("date", "event_id", "exchange", "symbol", "event_ts")
 RESULT = pa.schema([("name", pa.string()), ("file", pa.string())])
 RESULT_SCHEMA = "name string, file string"
 ROWS, FAULTY = "rows", "faults"
-# Sources round times differently; a record's time may differ by this much.
-SAME_TIME = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
@@ -54,15 +51,6 @@ class UncommittedFiles:
 
     rows: Sequence[Written]
     faults: Sequence[Written]
-
-
-@dataclass
-class Stored:
-    """What became of rows."""
-
-    rows: int = 0
-    duplicates: int = 0
-    files: list[Written] = field(default_factory=list)
 
 
 def prepare(frame: DataFrame, name: str, table: Table, quarantine: Table) -> UncommittedFiles:
@@ -113,10 +101,10 @@ def quarantined(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     )
 
 
-def distinct(table: Table, files: Sequence[Written]) -> Stored:
-    """Leave out of new files what is in the table, or in an earlier new file."""
+def distinct(table: Table, files: Sequence[Written]) -> Sequence[Written]:
+    """Leave out of new files what is in the table, or in an earlier new file; return what is left."""
     if not files:
-        return Stored()
+        return files
     parts = [read_file(table.staging, file.path, ["dedupe_key", "event_ts"]) for file in files]
     new = pa.concat_tables(parts).combine_chunks()
     keys = new["dedupe_key"].combine_chunks()
@@ -125,9 +113,7 @@ def distinct(table: Table, files: Sequence[Written]) -> Stored:
     if len(known):
         fresh = pc.invert(pc.is_in(keys, value_set=known))
         keep = fresh if keep is None else pc.and_(keep, fresh)
-    kept = list(files) if keep is None else keep_rows(table.staging, files, keep)
-    rows = sum(file.rows for file in kept)
-    return Stored(rows, len(keys) - rows, kept)
+    return files if keep is None else keep_rows(table.staging, files, keep)
 
 
 def _known(table: Table, files: Sequence[Written], new: pa.Table) -> pa.Array:
@@ -141,8 +127,5 @@ def _near(times: pa.ChunkedArray) -> ds.Expression | None:
     if times.null_count:
         return None
     span: dict[str, Any] = pc.min_max(times).as_py()
-    earliest, latest = (
-        pa.scalar(span["min"] - SAME_TIME, TIMESTAMP),
-        pa.scalar(span["max"] + SAME_TIME, TIMESTAMP),
-    )
+    earliest, latest = (pa.scalar(span[end], TIMESTAMP) for end in ("min", "max"))
     return (ds.field("event_ts") >= earliest) & (ds.field("event_ts") <= latest)
