@@ -115,7 +115,9 @@ def stored(lake: Lake, name: str, columns: Sequence[str]) -> list[tuple[Any, ...
     """Return some columns of a table, in the order of the rows."""
     rows = deltalake.DeltaTable(lake.table_url(name)).to_pyarrow_table(columns=list(columns))
     found = [tuple(row.values()) for row in rows.to_pylist()]
-    return sorted(found, key=lambda row: [value for value in row if not isinstance(value, list)])
+    return sorted(
+        found, key=lambda row: [(value is not None, value) for value in row if not isinstance(value, list)]
+    )
 
 
 def number(text: str) -> Decimal:
