@@ -9,6 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON_READY := $(VENV)/.ready
+NATIVE_TRIED := .cache/native/.tried
 NODE_READY := client/node/node_modules/.ready
 NODE_BUILT := client/node/dist/.built
 NODE_SOURCES := $(shell find client/node/src -name '*.ts') client/node/build.mjs $(wildcard client/node/tsconfig*.json)
@@ -18,6 +19,7 @@ SPARK_READY := .cache/spark-jars/.ready
 SPARK_CLASSES := .cache/spark-classes/.ready
 NEW_NODE_READY := .cache/new-node/.ready
 TARDIS_TRIED := .cache/tardis-machines-tried
+BROWSER_TRIED := .cache/browser-tried
 NODES_READY := .cache/nodes/.ready
 SHIP_READY := .cache/ship-tools/.ready
 SOURCES := sidecar client/python pipeline tests tools
@@ -31,9 +33,9 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(PYTHON_READY) ## Install the pinned tools and packages into .venv
+setup: $(PYTHON_READY) $(NATIVE_TRIED) ## Install the pinned tools and packages into .venv
 
-check: $(PYTHON_READY) $(NODE_READY) $(SHIP_READY) ## Format, lint, types, schemas, generated files
+check: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_READY) $(SHIP_READY) ## Format, lint, types, schemas, generated files
 	ruff format --check $(SOURCES)
 	ruff check $(SOURCES)
 	mypy
@@ -45,16 +47,18 @@ check: $(PYTHON_READY) $(NODE_READY) $(SHIP_READY) ## Format, lint, types, schem
 	cd proto && buf breaking --against released.binpb
 	python tools/generate.py --check
 	.cache/ship-tools/bin/hadolint Dockerfile*
+	@tools/check-native.sh
 	.cache/ship-tools/bin/helm4 lint --quiet --strict helm/bronze-sidecar
 
-test: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) $(NODES_READY) $(TARDIS_TRIED) ## Run every test
+test: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) $(NODES_READY) $(TARDIS_TRIED) $(BROWSER_TRIED) ## Run every test
 	pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
-test-fast: $(PYTHON_READY) $(NODE_BUILT) ## Run the tests that need no server
+test-fast: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) ## Run the tests that need no server
 	pytest -n auto -m 'not servers' $(PYTEST_ARGS)
 
-fuzz: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) ## Throw odd input at the parsers, the port and the hook (INPUTS=, REQUESTS=, SEED=)
+fuzz: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(NEW_NODE_READY) ## Throw odd input at the parsers, the scanner, the port and the hook (INPUTS=, REQUESTS=, SEED=)
 	python tools/fuzz.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
+	python tools/fuzz_scanner.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:tools python tools/fuzz_port.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:tools python tools/fuzz_hook.py --inputs $(or $(REQUESTS),10000) --seed $(or $(SEED),0)
 
@@ -87,10 +91,10 @@ sbom: $(PYTHON_READY) ## List what is in each image, as CycloneDX in dist/sbom
 release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf breaking` compares with
 	cd proto && buf build --output released.binpb
 
-demo: $(PYTHON_READY) ## Replay a generated market into a real NATS server, then into tables and a chart (KEEP=1 to look around)
+demo: $(PYTHON_READY) $(NATIVE_TRIED) ## Replay a generated market into a real NATS server, then into tables and a chart (KEEP=1 to look around)
 	PYTHONPATH=tests:tools python tools/demo.py $(if $(KEEP),--keep) $(DEMO_ARGS)
 
-bench: $(PYTHON_READY) $(KAFKA_READY) $(AWS_READY) ## Measure throughput, cost, latency and memory (QUICK=1 for a short run)
+bench: $(PYTHON_READY) $(NATIVE_TRIED) $(KAFKA_READY) $(AWS_READY) ## Measure throughput, cost, latency and memory (QUICK=1 for a short run)
 	PYTHONPATH=tests:tools python tests/bench/bench.py $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 bench-pipeline: $(PYTHON_READY) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) ## Measure decoding, and from each bus to bronze (QUICK=1)
@@ -99,7 +103,7 @@ bench-pipeline: $(PYTHON_READY) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) ## Me
 bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
 	PYTHONPATH=tests:tools python tests/bench/hook.py $(BENCH_ARGS)
 
-chaos: $(PYTHON_READY) $(NODE_BUILT) $(KAFKA_READY) $(AWS_READY) ## Make faults on every bus, and look what is lost, reordered, repeated (QUICK=1, CHAOS_ARGS=--help)
+chaos: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(KAFKA_READY) $(AWS_READY) ## Make faults on every bus, and look what is lost, reordered, repeated (QUICK=1, CHAOS_ARGS=--help)
 	PYTHONPATH=tests:tools python -m chaos.campaign $(if $(QUICK),--quick) $(CHAOS_ARGS)
 
 clean: ## Remove everything that the other targets installed or built
@@ -109,6 +113,10 @@ clean: ## Remove everything that the other targets installed or built
 $(PYTHON_READY): requirements/uv.txt requirements/dev.txt pyproject.toml tools/make-venv.sh
 	@tools/make-venv.sh $(PYTHON) $(VENV)
 	@touch $@
+
+# The packages are installed anew with the environment, and whatever else is in it is removed.
+$(NATIVE_TRIED): $(PYTHON_READY) $(wildcard sidecar/native/*.toml sidecar/native/src/*.rs) sidecar/native/Cargo.lock tools/install-native.sh
+	@tools/install-native.sh $(VENV)
 
 $(NODE_READY): $(PYTHON_READY) client/node/package.json client/node/package-lock.json requirements/node.txt
 	@tools/install-node-packages.sh
@@ -130,6 +138,10 @@ $(NODES_READY): tools/nodes/package-lock.json tools/install-nodes.sh
 # Not installed where the registry does not have them: the script says so, and their tests are skipped.
 $(TARDIS_TRIED): tools/install-tardis-machines.sh | $(PYTHON_READY)
 	@tools/install-tardis-machines.sh
+
+# Not unpacked where there is no package of it: the script says so, and its tests are skipped.
+$(BROWSER_TRIED): tools/install-browser.sh
+	@tools/install-browser.sh
 
 $(AWS_READY): requirements/aws-emulator.txt | $(PYTHON_READY)
 	@tools/install-aws-emulator.sh

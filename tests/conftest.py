@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import aws_servers
+import browser
 import clients
 import kafka_servers
 import pytest
@@ -36,7 +37,9 @@ Broker = TypeVar("Broker", bound=kafka_servers.KafkaServer | kafka_servers.Kafka
 
 def pytest_report_header() -> str:
     kinds = [kind.description() for kind in (servers.NATS, servers.REDIS)]
-    return "servers: " + ", ".join([*kinds, kafka_servers.kafka_description(), aws_servers.description()])
+    return "servers: " + ", ".join(
+        [*kinds, kafka_servers.kafka_description(), aws_servers.description(), browser.description()]
+    )
 
 
 # Of minutes each. They begin, so that no worker has one left when the others are done.

@@ -51,6 +51,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},
     **{f"{part}.env": VARIABLES for part in ("sidecar", "server", "pipeline")},
     **{f"{part}.{words}": WORDS for part in ("server", "pipeline") for words in ("command", "args")},
+    **{f"pipeline.maintenance.{words}": WORDS for words in ("tables", "args")},
     **dict.fromkeys(
         ("podAnnotations", "podLabels", "service.annotations", "serviceAccount.annotations"), TEXTS
     ),

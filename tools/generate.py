@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 import chart
+import native_schema
 from bronze_sidecar.configuration.documentation import option_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -46,6 +47,7 @@ def generate(target: pathlib.Path) -> None:
     (target / OPTIONS).parent.mkdir(exist_ok=True)
     (target / OPTIONS).write_text(with_option_tables((ROOT / OPTIONS).read_text()))
     chart.generate(ROOT, target)
+    native_schema.generate(target)
 
 
 def inside_our_package(code: str) -> str:
@@ -68,7 +70,7 @@ def with_option_tables(page: str) -> str:
 
 
 def differences(committed: pathlib.Path, fresh: pathlib.Path) -> set[pathlib.Path]:
-    names = {OPTIONS, chart.SCHEMA, chart.SECRETS, chart.README}
+    names = {OPTIONS, chart.SCHEMA, chart.SECRETS, chart.README, native_schema.CODE}
     for root in (committed, fresh):
         for folder in (PYTHON_CODE, TYPESCRIPT_CODE):
             names |= {

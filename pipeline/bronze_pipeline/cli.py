@@ -10,6 +10,7 @@ EXAMPLE = """
 from a bus to tables, bars and a chart:
   bronze-pipeline bronze --from nats://localhost:4222/BRONZE --to lake --available-now
   bronze-pipeline verify --table lake/bronze
+  bronze-pipeline report --table lake/bronze --out report.html
   bronze-pipeline silver --from lake/bronze --to lake/silver --available-now
   bronze-pipeline chart --from lake/silver --exchange bitmex --symbol XBTUSD --out chart.png
 
@@ -36,6 +37,18 @@ PROGRAM = Program(
             "--table PLACE",
             "show whether the bronze table is complete",
             "bronze_pipeline.commands.verify",
+        ),
+        Command(
+            "report",
+            "--table PLACE --out FILE",
+            "write a page about the bronze table",
+            "bronze_pipeline.commands.report",
+        ),
+        Command(
+            "maintain",
+            "--table PLACE",
+            "compact a table, and remove what it no longer needs",
+            "bronze_pipeline.commands.maintain",
         ),
         Command(
             "chart",

@@ -70,6 +70,8 @@ class Program:
     """Shown below the list of commands."""
     topics: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     """Further pages of `help`, by name."""
+    build: Callable[[], str] = str
+    """Returns what to print behind the version, if anything."""
 
     def main(self, arguments: Sequence[str]) -> int:
         """Run one command; return the exit status."""
@@ -97,7 +99,7 @@ class Program:
         if word in {"-h", "--help", "help"}:
             return self._help(commands, rest)
         if word in {"-V", "--version"}:
-            print(f"{self.name} {version()}")
+            print(f"{self.name} {version()}{self.build()}")
             return 0
         if word == "completion":
             return self._completion(rest)

@@ -207,6 +207,7 @@ class Sidecar:
             "version": version(),
             "stopping": self._stopping,
             "not_ready": [*not_ready, *(["the sidecar is stopping"] if self._stopping else [])],
+            "hot_path": self.service.hot_path,
             "publishing": "on" if self.lanes else "off: no back end is configured",
             "memory": {"limit_bytes": self.config.memory_limit, "resident_bytes": resident_bytes()},
             "streams": {"open": self.service.open_streams, "most": self.config.max_streams},

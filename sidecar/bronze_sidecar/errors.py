@@ -33,9 +33,16 @@ class NotTried(Transient):
 
 
 class Disconnected(Transient):
-    """The connection is gone: the sink must be opened anew."""
+    """The connection is gone: the sink must be opened anew.
+
+    `repeated` is how many records will be written again although the bus may have them, and will not notice.
+    """
 
     may_be_stored = True
+
+    def __init__(self, reason: str, *, repeated: int = 0) -> None:
+        super().__init__(reason)
+        self.repeated = repeated
 
 
 class Permanent(DeliveryError):  # noqa: N818 - named for what follows

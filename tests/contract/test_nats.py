@@ -444,8 +444,8 @@ async def test_a_subject_that_the_user_may_not_publish_to_is_named(
     )
     made = backend(reach(server.port), "--nats-user=w", "--nats-pass=p", "--nats-subject=x.{{symbol}}", *way)
     async with made.open(Route(made.rules())) as sink:
-        failures = await sink.write(records(made, [trade("A", 1), trade("B", 2), trade("A", 3)]))
-    assert [(failure.place, type(failure.error)) for failure in failures] == [(1, Permanent)]
+        failures = await sink.write(records(made, [trade(symbol, 1) for symbol in "ABAa"]))
+    assert [(failure.place, type(failure.error)) for failure in failures] == [(1, Permanent), (3, Permanent)]
     assert "--nats-user" in str(failures[0].error)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -136,37 +137,50 @@ async def test_says_how_long_a_back_end_was_away_and_how_much_waited(
 PRODUCER = """
 import sys, time
 from bronze_client import connect_sync
-sys.path.insert(0, sys.argv[2])
-from buses import trade
-with connect_sync(sys.argv[1], stream_id="s") as publisher:
-    for position in range(2000):
-        publisher.publish(trade(position))
+with connect_sync(sys.argv[1], stream_id="s") as publisher, open(sys.argv[2], "rb") as messages:
+    for message in messages:
+        publisher.publish(message)
     time.sleep(600)
 """
 
 
+async def stop_after_producer(bus: NatsBus, process: SidecarProcess, messages: Path, *, waiting: int) -> None:
+    """Publish while the bus is frozen, kill the producer, tell the sidecar to stop, and let the bus go on."""
+    process.wait_until_ready()
+    bus.server.freeze()
+    producer = await asyncio.create_subprocess_exec(sys.executable, "-c", PRODUCER, process.address, messages)
+    await until(lambda: process.status()["backends"]["nats"]["waiting_events"] == waiting)
+    producer.kill()
+    await producer.wait()
+    await until(lambda: process.status()["streams"]["open"] == 0)
+    process.terminate()
+    await until(lambda: any(line["event"] == "stopping" for line in process.log_lines()))
+    await asyncio.sleep(0.5)
+    bus.server.thaw()
+    assert await asyncio.to_thread(process.wait) == 0
+    assert [line["event"] for line in process.log_lines()][-1] == "drained"
+
+
 async def test_stopping_delivers_what_was_accepted_from_producers_that_are_gone(
-    start_nats: Callable[..., NatsServer],
+    tmp_path: Path, start_nats: Callable[..., NatsServer]
 ) -> None:
-    bus = NatsBus(start_nats())
+    bus, messages = NatsBus(start_nats()), tmp_path / "messages"
+    messages.write_bytes(b"\n".join(map(trade, range(2000))))
     with sidecar(*bus.options(), "--grace-seconds", "60") as process:
-        process.wait_until_ready()
-        bus.server.freeze()
-        tests = str(__file__).rpartition("/e2e/")[0]
-        producer = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", PRODUCER, process.address, tests
-        )
-        await until(lambda: process.status()["backends"]["nats"]["waiting_events"] == 2000)
-        producer.kill()
-        await producer.wait()
-        await until(lambda: process.status()["streams"]["open"] == 0)
-        process.terminate()
-        await until(lambda: any(line["event"] == "stopping" for line in process.log_lines()))
-        await asyncio.sleep(0.5)
-        bus.server.thaw()
-        assert await asyncio.to_thread(process.wait) == 0
-        assert [line["event"] for line in process.log_lines()][-1] == "drained"
-        await assert_complete(bus, {"s": 2000})
+        await stop_after_producer(bus, process, messages, waiting=2000)
+    await assert_complete(bus, {"s": 2000})
+
+
+async def test_stopping_delivers_a_message_of_which_the_queue_had_room_for_a_part(
+    tmp_path: Path, start_nats: Callable[..., NatsServer]
+) -> None:
+    bus, messages = NatsBus(start_nats()), tmp_path / "messages"
+    bids = ",".join(f'{{"price":{price},"amount":1}}' for price in range(1, 351))
+    book = f'{{"type":"book_change","exchange":"bitmex","symbol":"XBTUSD","bids":[{bids}],"asks":[]}}'
+    messages.write_text(book)
+    with sidecar(*bus.options(), "--grace-seconds", "60", "--max-queue-events", "100") as process:
+        await stop_after_producer(bus, process, messages, waiting=100)
+    assert [event_id async for _, event_id in bus.read()] == [f"s:0.{level}" for level in range(350)]
 
 
 async def test_what_cannot_be_delivered_in_time_is_counted(start_redis: Callable[..., RedisServer]) -> None:

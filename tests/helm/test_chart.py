@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from bronze_cli.problems import ConfigError
+from bronze_pipeline.commands import maintain
 from bronze_sidecar.configuration.config import load
 from charts import (
     CASES,
@@ -300,6 +302,34 @@ def test_the_pipeline_runs_now_and_then_and_never_twice_at_once() -> None:
     assert container["envFrom"] == [{"secretRef": {"name": "lake-credentials"}}]
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp", "/lake"]  # noqa: S108
     assert pod["restartPolicy"] == "Never"
+
+
+def test_tables_are_maintained_once_a_day() -> None:
+    job = render(CASES["pipeline"])["CronJob", f"{NAME}-maintenance"]["spec"]
+    assert (job["schedule"], job["concurrencyPolicy"]) == ("30 2 * * *", "Forbid")
+    template = job["jobTemplate"]["spec"]["template"]
+    assert template["metadata"]["labels"]["app.kubernetes.io/component"] == "maintenance"
+    containers = template["spec"]["containers"]
+    assert [(each["name"], each["args"]) for each in containers] == [
+        ("maintain-0", ["maintain", "--table", "/lake/bronze", "--open-days"]),
+        ("maintain-1", ["maintain", "--table", "/lake/silver/trades", "--open-days"]),
+    ]
+    for each in containers:
+        assert each["image"] == "bronze-sidecar-pipeline:0.1.0"
+        assert each["envFrom"] == [{"secretRef": {"name": "lake-credentials"}}]
+        assert [mount["mountPath"] for mount in each["volumeMounts"]] == ["/tmp", "/lake"]  # noqa: S108
+        assert "command" not in each
+    flags = [each["args"][1:] for each in containers]
+    # The tables are not here, and nothing else is wrong.
+    for words in flags:
+        with pytest.raises(ConfigError) as caught:
+            maintain.run(words)
+        assert [problem.what for problem in caught.value.problems] == [f"there is no table at {words[1]}."]
+
+
+def test_maintenance_needs_no_pipeline() -> None:
+    objects = render(CASES["pipeline"], "pipeline.enabled=false")
+    assert [name for kind, name in objects if kind == "CronJob"] == [f"{NAME}-maintenance"]
 
 
 def test_the_pipeline_may_be_submitted_to_a_cluster() -> None:

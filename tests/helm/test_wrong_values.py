@@ -65,6 +65,7 @@ def test_values_that_do_not_go_together_are_refused_all_at_once(helm: str) -> No
         *("--kube-version", "1.28.5", "--set", "config.admin_listen=127.0.0.1:9464"),
         *("--set", "sidecar.readiness=grpc", "--set-json", 'config.listen="127.0.0.1:50051"'),
         *("--set", "monitoring.alerts.enabled=true", "--set", "pipeline.enabled=true"),
+        *("--set", "pipeline.maintenance.enabled=true"),
     )
     for part in (
         "sidecar.native needs Kubernetes 1.29, and this is v1.28.5: set it to false.",
@@ -73,6 +74,7 @@ def test_values_that_do_not_go_together_are_refused_all_at_once(helm: str) -> No
         "config.listen has no unix socket",
         "monitoring.alerts needs monitoring.podMonitor.enabled",
         "pipeline.args is empty",
+        "pipeline.maintenance.tables is empty",
     ):
         assert part in message
 

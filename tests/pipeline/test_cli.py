@@ -104,7 +104,7 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["gold"]) == 2
     assert capsys.readouterr().err == (
         "bronze-pipeline: there is no command 'gold'."
-        " Choose from bronze, silver, verify, chart, completion, help.\n"
+        " Choose from bronze, silver, verify, report, maintain, chart, completion, help.\n"
     )
 
 

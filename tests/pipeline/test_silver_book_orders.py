@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from bronze_pipeline.silver.book_rows import AGAIN, BookState, Change, Shape, rows_after
+from bronze_pipeline.silver.book_rows import AGAIN, BookState, LevelChange, Shape, rows_after
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ SECOND = 1_000_000
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> list[Change]:
+def messages(draw: st.DrawFn) -> list[LevelChange]:
     """Make a stream: a few messages, some of them snapshots, in which a price may come twice."""
     found = []
     for place in range(draw(st.integers(1, 12))):
@@ -37,11 +37,11 @@ def messages(draw: st.DrawFn) -> list[Change]:
             side = draw(st.sampled_from(["buy", "sell", None]))
             price = draw(st.sampled_from([Decimal(1), Decimal("1.5"), Decimal(2), None]))
             quantity = Decimal(draw(st.integers(0, 2)))
-            found.append(Change(position, level, is_snapshot, side, price, quantity, event_us, None))
+            found.append(LevelChange(position, level, is_snapshot, side, price, quantity, event_us, None))
     return found
 
 
-def replay(changes: Sequence[Change], interval_us: int | None) -> dict[int, tuple[Any, ...]]:
+def replay(changes: Sequence[LevelChange], interval_us: int | None) -> dict[int, tuple[Any, ...]]:
     """Return the rows by position, or by interval, as they should be."""
     rows: dict[int, tuple[Any, ...]] = {}
     levels: dict[tuple[str, Decimal], Decimal] = {}
@@ -70,10 +70,10 @@ class Table:
 
     def __init__(self, interval_us: int | None) -> None:
         self.shape = Shape(DEPTH, interval_us)
-        self.changes: list[Change] = []
+        self.changes: list[LevelChange] = []
         self.rows: dict[int, tuple[Any, ...]] = {}
 
-    def history(self, key: Sequence[str | None], first: int, last: int) -> list[Change]:
+    def history(self, key: Sequence[str | None], first: int, last: int) -> list[LevelChange]:
         assert key == KEY
         known = [each for each in self.changes if each.position <= last]
         snapshot = max(
@@ -100,7 +100,7 @@ class Table:
     draw=st.data(),
 )
 def test_rows_do_not_depend_on_arrival_or_kills(
-    stream: list[Change], interval_us: int | None, draw: st.DataObject
+    stream: list[LevelChange], interval_us: int | None, draw: st.DataObject
 ) -> None:
     table, state = Table(interval_us), BookState()
     arriving = draw.draw(st.permutations(stream)) if draw.draw(st.booleans()) else list(stream)

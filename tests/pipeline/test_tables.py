@@ -12,11 +12,20 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from bronze_pipeline.decoding.schema import EVENTS
+from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.tables.batch_duplicates import without_repeats
 from bronze_pipeline.tables.files import FileWriter, Written
+from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.lake import FORMATS, Lake
 from bronze_pipeline.tables.table_duplicates import distinct
-from bronze_pipeline.tables.tables import Table, TableChanged, TableError, candidates, commit_new
+from bronze_pipeline.tables.tables import (
+    Table,
+    TableChanged,
+    TableError,
+    candidates,
+    commit_new,
+    format_of,
+)
 
 
 def events(*ids: str | None, day: int = 0, case: str = "trade", exchange: str = "x") -> pa.RecordBatch:
@@ -40,7 +49,15 @@ def write(table: Table, *batches: pa.RecordBatch) -> list[Written]:
 
 def new_in(table: Table) -> Callable[[Sequence[Written]], Sequence[Written]]:
     """Return what finds out which events are new, as the bronze job does."""
-    return lambda files: distinct(table, files).files
+    url = table.folder.url
+    ledger = Ledger(url, history_of(url, format_of(url) or ""))
+    ledger.open()
+
+    def new(files: Sequence[Written]) -> Sequence[Written]:
+        ledger.advance()
+        return distinct(table, ledger, files).files
+
+    return new
 
 
 def add(table: Table, number: int, *batches: pa.RecordBatch, job: str = "job") -> int:

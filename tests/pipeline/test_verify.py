@@ -252,3 +252,35 @@ def test_positions_far_apart_and_out_of_order() -> None:
         return [pa.Table.from_pylist(part, schema).select(columns) for part in rows]
 
     assert examine(files) == Report([StreamReport("r", 6, 6, 1_000_000, [(4, 999_998)])], 0)
+
+
+def test_the_ledger_answers_for_the_files(
+    bronze: Bronze, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bronze.add(*trades("r:0", "r:1"))
+    bronze.add(*trades("r:3"))
+    bronze.lake.ledger(print)
+    capsys.readouterr()
+    for file in (tmp_path / "bronze").glob("date=*/*/*.parquet"):
+        file.unlink()
+    only = stream(bronze, capsys)
+    assert (only["messages"], only["missing"]) == (3, [[2, 2]])
+    fails_with_files = main(["verify", "--table", str(tmp_path / "bronze"), "--files"])
+    assert fails_with_files == 1
+    assert f"cannot read the table at {tmp_path / 'bronze'}: " in capsys.readouterr().err
+
+
+def test_a_damaged_ledger_is_named_and_the_files_are_read(
+    bronze: Bronze, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bronze.add(*trades("r:0"))
+    bronze.lake.ledger(print)
+    capsys.readouterr()
+    (tmp_path / "bronze/_ledger/ledger.json").write_text("{}")
+    assert verify(bronze) == 0
+    said = capsys.readouterr()
+    assert (
+        "the ledger cannot be used: it cannot be read: 'form'; the table's files are read instead\n"
+        in said.err
+    )
+    assert said.out.endswith("complete\n")

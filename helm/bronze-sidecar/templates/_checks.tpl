@@ -35,6 +35,9 @@
 {{- if and .Values.pipeline.enabled (not .Values.pipeline.args) -}}
 {{- $problems = append $problems "pipeline.args is empty: say what bronze-pipeline shall do." -}}
 {{- end -}}
+{{- if and .Values.pipeline.maintenance.enabled (not .Values.pipeline.maintenance.tables) -}}
+{{- $problems = append $problems "pipeline.maintenance.tables is empty: name the tables." -}}
+{{- end -}}
 {{- if $problems -}}
 {{- fail (printf "wrong values:\n  - %s" (join "\n  - " $problems)) -}}
 {{- end -}}

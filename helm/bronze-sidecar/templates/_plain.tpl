@@ -134,6 +134,9 @@ a newline at its end. Each template yields problems as lines, and never repeats 
 {{ include "bronze-sidecar.envProblems" (dict "root" $ "where" (printf "%s.env" $part) "env" $values.env "secret" $secret) }}
 {{ include "bronze-sidecar.argProblems" (dict "root" $ "lists" (list (list (printf "%s.command" $part) $values.command) (list (printf "%s.args" $part) $values.args)) "secret" $secret) }}
 {{- end }}
+{{- with .Values.pipeline.maintenance }}
+{{ include "bronze-sidecar.argProblems" (dict "root" $ "lists" (list (list "pipeline.maintenance.tables" .tables) (list "pipeline.maintenance.args" .args)) "secret" "pipeline.existingSecret") }}
+{{- end }}
 {{- range $path := list "startupProbe" "livenessProbe" "readinessProbe" "lifecycle.preStop" "lifecycle.postStart" }}
 {{- $place := $.Values.server }}
 {{- range splitList "." (printf "%s.exec" $path) }}

@@ -24,13 +24,21 @@ class BronzeTotals:
     """What a run has done so far."""
 
     bus: Bus
+    ends: bool = False
+    """Whether the run ends when it has read what the bus has now."""
     batches: int = 0
     events: int = 0
     duplicates: int = 0
     quarantined: int = 0
     lag: int | None = None
     """How many more records the bus had, when last known."""
+    records_in_all: int | None = None
+    """How many records a run that ends will have read, when last known."""
     began: float = field(default_factory=time.monotonic)
+    first_began: float | None = None
+    """When the first batch began; before that, Spark started."""
+    records_after: dict[int, int] = field(default_factory=dict)
+    """How many records were read at the end of each of the last batches."""
     recent: deque[BronzeBatchReport] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
 
     def add(self, report: BronzeBatchReport) -> None:
@@ -39,6 +47,14 @@ class BronzeTotals:
         self.duplicates += report.duplicates
         self.quarantined += report.quarantined
         self.recent.append(report)
+        if self.first_began is None:
+            self.first_began = time.monotonic() - report.seconds
+        self.records_after[report.batch] = self.records
+        self.records_after.pop(report.batch - RATE_WINDOW, None)
+
+    @property
+    def records(self) -> int:
+        return self.events + self.duplicates + self.quarantined
 
     def look(self, query: StreamingQuery) -> None:
         last = query.lastProgress
@@ -47,6 +63,9 @@ class BronzeTotals:
         if source is not None and source.endOffset and source.latestOffset:
             end, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
             self.lag = self.bus.lag(end, latest) if end and latest else None
+        if last and self.lag is not None:
+            # Spark may tell of a batch when the next one is already counted.
+            self.records_in_all = self.records_after.get(last.batchId, self.records) + self.lag
 
     @property
     def rate(self) -> float:
@@ -54,10 +73,28 @@ class BronzeTotals:
         seconds = sum(each.seconds for each in self.recent)
         return sum(each.events + each.duplicates for each in self.recent) / seconds if seconds else 0.0
 
+    def share(self) -> float | None:
+        """Return how much of a run that ends is done."""
+        if not self.ends or not self.records_in_all:
+            return None
+        return min(1.0, self.records / self.records_in_all)
+
+    def seconds_left(self) -> float | None:
+        """Return how long a run that ends will go on, if it goes on as fast as until now."""
+        share = self.share()
+        if not share or self.first_began is None:
+            return None
+        return (time.monotonic() - self.first_began) * (1 - share) / share
+
     def status(self) -> str:
-        parts = [f"batch {self.batches}", f"{self.events:,} events", f"{self.rate:,.0f}/s"]
-        if self.lag is not None:
-            parts.append(f"{self.lag:,} behind")
+        left = self.seconds_left()
+        if left is not None and self.records_in_all is not None:
+            parts = [f"{self.records:,} of {max(self.records, self.records_in_all):,} records"]
+            parts += [f"{self.rate:,.0f}/s", f"{_in_words(left)} left"]
+        else:
+            parts = [f"batch {self.batches}", f"{self.events:,} events", f"{self.rate:,.0f}/s"]
+            if self.lag is not None:
+                parts.append(f"{self.lag:,} behind")
         if self.duplicates:
             parts.append(f"{self.duplicates:,} duplicates")
         if self.quarantined:
@@ -73,13 +110,26 @@ class BronzeTotals:
         return {**counts, "seconds": seconds}
 
 
+def _in_words(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def run_bronze(plan: BronzePlan) -> int:
     """Run until everything is done, a signal comes, or it fails; print a summary as JSON on stdout."""
 
     bus, source_options, options = plan.bus, plan.source_options, plan.options
 
     def work(spark: SparkSession, watch: Watch) -> None:
-        job = BronzeJob(bus, source_options, plan.lake, keep_raw=options.keep_raw, on_batch=watch.on_batch)
+        job = BronzeJob(
+            bus,
+            source_options,
+            plan.lake,
+            keep_raw=options.keep_raw,
+            on_batch=watch.on_batch,
+            say=watch.progress.note,
+        )
 
         def start() -> list[StreamingQuery]:
             trigger = options.trigger.words
@@ -87,4 +137,6 @@ def run_bronze(plan: BronzePlan) -> int:
 
         keep_running(start, watch, retries=options.retries, bus=bus)
 
-    return run(work, BronzeTotals(bus), cores=options.cores, jars=bus.jars(source_options))
+    return run(
+        work, BronzeTotals(bus, options.available_now), cores=options.cores, jars=bus.jars(source_options)
+    )

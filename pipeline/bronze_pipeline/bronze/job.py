@@ -2,9 +2,10 @@
 
     source -> task.py: decode, leave out repeats, write Parquet files -> driver: leave out duplicates, commit
 
-Rows never leave the worker that decoded them; the driver gets only descriptions of files. Spark's checkpoint
-holds the offsets. Each table recognizes a batch that Spark repeats after a crash by its number and does not
-add it again; files of a killed attempt are in no commit, and readers never see them.
+Rows never leave the worker that decoded them; the driver gets only descriptions of files. What the table has
+already is known by its ledger, which follows the table's log. Spark's checkpoint holds the offsets. A table
+recognizes a batch that Spark repeats after a crash by its number and does not add it again; files of a killed
+attempt are in no commit, and readers never see them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from bronze_pipeline.bronze.task import EVENTS_NAME, QUARANTINE_NAME, RESULT_SCHEMA, Task
 from bronze_pipeline.decoding.envelope import decode
 from bronze_pipeline.decoding.schema import QUARANTINE
+from bronze_pipeline.ledger.ledger import Own
 from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.table_duplicates import distinct
+from bronze_pipeline.tables.table_duplicates import Distinct, distinct
 from bronze_pipeline.tables.tables import commit_new
 
 # Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
@@ -60,12 +62,15 @@ class BronzeJob:
     lake: Lake
     keep_raw: bool = False
     on_batch: Callable[[BronzeBatchReport], None] = field(default=lambda _: None)
+    say: Callable[[str], None] = field(default=lambda _: None)
+    """Told what takes long, and what was mended."""
 
     def start(
         self, spark: SparkSession, checkpoint: str, *, trigger: str | None = None, available_now: bool = False
     ) -> StreamingQuery:
         """Start the stream; with `available_now` it ends when what the bus has now is in the tables."""
         self._events, self._quarantine = self.lake.events(), self.lake.quarantine()
+        self._ledger = self.lake.ledger(self.say)
         self._checkpoint = checkpoint
         frame = self.bus.stream(spark, self.options)
         writer: DataStreamWriter = frame.writeStream.foreachBatch(self.write_batch)
@@ -107,24 +112,31 @@ class BronzeJob:
                 self._quarantine, refused, job, batch, lambda files: files, is_numbered=self.bus.repeats
             )
         written = files[EVENTS_NAME]
-        fresh = commit_new(
-            self._events,
-            written,
-            job,
-            batch,
-            lambda files: distinct(self._events, files).files,
-            is_numbered=self.bus.repeats,
-        )
+        fresh = self._store(written, job, batch)
         self.bus.settle(self.options, [receipt for row in results for receipt in row["receipts"] or ()])
         self.on_batch(
             BronzeBatchReport(
                 batch,
-                events=_rows(fresh or ()),
-                duplicates=_rows(written) - _rows(fresh or ()) + repeats,
+                events=_rows(fresh),
+                duplicates=_rows(written) - _rows(fresh) + repeats,
                 quarantined=_rows(refused),
                 seconds=time.monotonic() - began,
             )
         )
+
+    def _store(self, written: Sequence[Written], job: str, batch: int) -> Sequence[Written]:
+        """Commit what the table does not have of new files, and note that in the ledger."""
+        found: list[Distinct] = []
+
+        def new(files: Sequence[Written]) -> Sequence[Written]:
+            self._ledger.advance()
+            found.append(distinct(self._events, self._ledger, files))
+            return found[-1].files
+
+        stored = commit_new(self._events, written, job, batch, new, is_numbered=self.bus.repeats)
+        if stored or (stored is not None and self.bus.repeats):
+            self._ledger.advance(Own(job, batch, found[-1].entry))
+        return stored or ()
 
     def _lost(self, spark: SparkSession, batch: int, firsts: Sequence[Row]) -> list[Written]:
         """Record what the bus lost, if its source does not."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import unquote
 
-import deltalake
 import deltalake.exceptions
-import pyarrow as pa
-import pyarrow.parquet as pq
 from bronze_cli.given import Names, from_flags, missing, parsed
 from bronze_cli.options import option, options_of
 from bronze_cli.problems import ConfigError, Problem
@@ -19,11 +16,12 @@ from bronze_cli.program import CommandFailed
 from bronze_cli.values import Integer, Switch, Text
 
 from bronze_pipeline.commands.places import BronzeTable
+from bronze_pipeline.ledger.examining import examine_ledger
+from bronze_pipeline.ledger.store import Damaged
 from bronze_pipeline.positions import Report, StreamReport, examine
-from bronze_pipeline.tables.commit_log import CommitLog
-from bronze_pipeline.tables.files import Folder
+from bronze_pipeline.tables.committed import CommittedTable
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.tables import format_of, in_one_line
+from bronze_pipeline.tables.tables import in_one_line
 
 SHOWN = 5
 
@@ -46,6 +44,9 @@ class VerifyOptions:
     messages: int | None = option(
         Integer(0, 10**18), "How many messages the stream should have, if its own end does not say it."
     )
+    files: bool = option(
+        Switch(), "Read the ids in the table's files, even if its ledger has them.", default=False
+    )
     json: bool = option(Switch(), "Print JSON, with every gap.", default=False)
 
 
@@ -66,26 +67,24 @@ def run(arguments: Sequence[str]) -> int:
     if problems:
         raise ConfigError(problems)
     try:
-        report = examine(_Files(Lake(options.table).url), options.stream, options.messages)
+        report = _report(options)
     except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
         raise CommandFailed(f"cannot read the table at {options.table}: {in_one_line(error)}") from error
     print(_to_json(report) if options.json else "\n".join(_lines(report)))
     return 0 if report.is_complete else 1
 
 
-class _Files:
-    def __init__(self, url: str) -> None:
-        self._system, self._root = Folder(url, ()).open()
-        if format_of(url) == "delta":
-            paths = pa.table(deltalake.DeltaTable(url).get_add_actions())["path"].to_pylist()
-            # The log writes paths URL-encoded.
-            self._paths = [unquote(path) for path in paths]
+def _report(options: VerifyOptions) -> Report:
+    url = Lake(options.table).url
+    if not options.files:
+        try:
+            found = examine_ledger(url, options.stream, options.messages)
+        except Damaged as error:
+            print(f"the ledger cannot be used: {error}; the table's files are read instead", file=sys.stderr)
         else:
-            self._paths = [file.path for commit in CommitLog(url).commits() for file in commit.files]
-
-    def __call__(self, columns: list[str]) -> Iterator[pa.Table]:
-        for path in self._paths:
-            yield pq.ParquetFile(f"{self._root}/{path}", filesystem=self._system).read(columns)
+            if found is not None:
+                return found
+    return examine(CommittedTable(url).read, options.stream, options.messages)
 
 
 def _to_json(report: Report) -> str:

@@ -6,11 +6,18 @@ state workers. The JVM and its workers write to the standard error that the JVM 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import socketserver
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 
 STDERR = 2
 CHATTER = re.compile(
@@ -18,6 +25,9 @@ CHATTER = re.compile(
     r"|WARNING: Using incubator modules: jdk\.incubator\.vector$"
     r"|(Starting )?Streaming TransformWithStateInPandas Python worker\b"
 )
+
+
+HUNG_UP = (EOFError, ConnectionError)
 
 
 @contextmanager
@@ -43,3 +53,17 @@ def _pass_on(reading: int, say: Callable[[str], None]) -> None:
         for line in lines:
             if not CHATTER.match(line):
                 say(line.rstrip("\n").expandtabs())
+
+
+def without_farewells() -> None:
+    """Keep off the terminal how the libraries notice that the Java process is gone; the job says it once."""
+    # Py4J logs each call that cannot be made, by its own loggers and by the root.
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        setattr(server, "handle_error", _handle_error)  # noqa: B010 - mypy would have to be told otherwise
+
+
+def _handle_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
+    if not isinstance(sys.exception(), HUNG_UP):
+        socketserver.BaseServer.handle_error(server, request, address)

@@ -8,13 +8,12 @@ resolve (wrong options, lost records, a table of another kind) ends the job at o
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +28,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bronze_pipeline.running.failures import explain, lasting_error
 from bronze_pipeline.running.session import open_session
-from bronze_pipeline.running.spark_output import without_chatter
+from bronze_pipeline.running.spark_output import without_chatter, without_farewells
 from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.tables.tables import TableError
@@ -37,6 +36,7 @@ from bronze_pipeline.tables.tables import TableError
 POLL_SECONDS = 1
 LONGEST_PAUSE_SECONDS = 30
 JAVA_IS_GONE = (Py4JNetworkError, ConnectionRefusedError)
+JAVA_DID_NOT_START = "JAVA_GATEWAY_EXITED"
 
 
 class Totals(Protocol):
@@ -50,6 +50,9 @@ class Totals(Protocol):
 
     def status(self) -> str:
         """Return the line to show while running."""
+
+    def share(self) -> float | None:
+        """Return how much is done; None if that cannot be known."""
 
     def outcome(self) -> str:
         """Return the line to show at the end."""
@@ -83,28 +86,37 @@ def run(
     progress.show("starting Spark")
     stop = threading.Event()
     _heed_signals(stop)
-    with without_chatter(progress.note):
+    without_farewells()
+    with without_chatter(progress.note), _java_alive():
         session = open_session("bronze-pipeline", cores=cores, jars=jars)
     # PySpark takes over Ctrl-C when the session opens.
     _heed_signals(stop)
     try:
-        work(session, Watch(totals, progress, stop))
+        with _java_alive():
+            work(session, Watch(totals, progress, stop))
     except PySparkException as error:
         if not stop.is_set():
             raise CommandFailed(explain(str(error))) from error
-    except JAVA_IS_GONE as error:
-        # Py4J would log every call that can no longer be made.
-        logging.disable()
-        raise CommandFailed(
-            "Spark's Java process has ended: it was killed, or ran out of memory."
-            " Start the command again; it resumes where it stopped."
-        ) from error
     finally:
         progress.end(totals.outcome())
         print(json.dumps(totals.summary()), flush=True)
         with suppress(*JAVA_IS_GONE):
             session.stop()
     return 0
+
+
+@contextmanager
+def _java_alive() -> Iterator[None]:
+    """Say what to do if the Java process is gone, instead of how that was noticed."""
+    try:
+        yield
+    except (*JAVA_IS_GONE, PySparkException) as error:
+        if isinstance(error, PySparkException) and error.getCondition() != JAVA_DID_NOT_START:
+            raise
+        raise CommandFailed(
+            "Spark's Java process has ended: it was killed, or ran out of memory."
+            " Start the command again; it resumes where it stopped."
+        ) from error
 
 
 def _heed_signals(stop: threading.Event) -> None:
@@ -171,4 +183,4 @@ def _follow(queries: Sequence[StreamingQuery], watch: Watch) -> None:
             if not query.isActive:
                 query.awaitTermination()
                 running.remove(query)
-        watch.progress.show(watch.totals.status())
+        watch.progress.show(watch.totals.status(), watch.totals.share())

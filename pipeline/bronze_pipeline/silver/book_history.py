@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bronze_pipeline.silver.book_rows import Change
+from bronze_pipeline.silver.book_rows import LevelChange
 from bronze_pipeline.silver.follow import FILES, ReadFiles
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import DeltaTable
@@ -28,14 +28,14 @@ class BookHistory:
     lake: Lake
     schema: pa.Schema
 
-    def __call__(self, book: Sequence[str | None], first: int, last: int) -> list[Change]:
+    def __call__(self, book: Sequence[str | None], first: int, last: int) -> list[LevelChange]:
         """Return a book's changes from the last snapshot not behind `first`, or the beginning, to `last`."""
         stream, _, symbol = book
         url = self.lake.table_url(NAME)
         is_symbol = ds.field("symbol").is_null() if symbol is None else ds.field("symbol") == symbol
         where = (ds.field("stream_id") == stream) & (ds.field("position") <= last) & is_symbol
         read = ReadFiles(url, pa.schema([self.schema.field(name) for name in COLUMNS]), where)
-        found: list[Change] = []
+        found: list[LevelChange] = []
         snapshot: int | None = None
         for path, highest in self._files(url, book, last):
             if snapshot is not None and highest is not None and highest < snapshot:
@@ -73,7 +73,7 @@ def _file(path: str) -> pa.RecordBatch:
     )
 
 
-def _changes(rows: pa.RecordBatch) -> Iterator[Change]:
+def _changes(rows: pa.RecordBatch) -> Iterator[LevelChange]:
     columns = [
         rows["position"],
         rows["level"].fill_null(0),
@@ -81,4 +81,4 @@ def _changes(rows: pa.RecordBatch) -> Iterator[Change]:
         *(rows[name] for name in ("side", "price", "qty")),
         *(rows[name].cast(pa.int64()) for name in ("event_ts", "local_ts")),
     ]
-    return (Change(*values) for values in zip(*(column.to_pylist() for column in columns), strict=True))
+    return (LevelChange(*values) for values in zip(*(column.to_pylist() for column in columns), strict=True))

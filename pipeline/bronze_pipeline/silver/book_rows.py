@@ -24,7 +24,7 @@ BOOK = ("stream_id", "exchange", "symbol")
 AGAIN = "again"
 
 
-class Change(NamedTuple):
+class LevelChange(NamedTuple):
     """A level of a message."""
 
     position: int
@@ -37,7 +37,7 @@ class Change(NamedTuple):
     local_us: int | None
 
 
-History: TypeAlias = Callable[[Sequence[str | None], int, int], Iterable[Change]]
+History: TypeAlias = Callable[[Sequence[str | None], int, int], Iterable[LevelChange]]
 """Returns a book's changes from the last snapshot at or before one position up to another position."""
 
 
@@ -64,7 +64,11 @@ class BookState:
 
 
 def rows_after(
-    state: BookState, key: Sequence[str | None], changes: Iterable[Change], shape: Shape, history: History
+    state: BookState,
+    key: Sequence[str | None],
+    changes: Iterable[LevelChange],
+    shape: Shape,
+    history: History,
 ) -> list[dict[str, Any]]:
     """Apply the changes of a micro-batch to a book; return the rows that are new or again."""
     ordered = sorted(changes, key=attrgetter("position", "level"))
@@ -90,7 +94,7 @@ def rows_after(
     return list(kept.values())
 
 
-def _messages(book: OrderBook, changes: Iterable[Change], depth: int) -> Iterator[dict[str, Any]]:
+def _messages(book: OrderBook, changes: Iterable[LevelChange], depth: int) -> Iterator[dict[str, Any]]:
     """Apply the changes; yield a row after each message."""
     for position, levels in groupby(changes, attrgetter("position")):
         message = list(levels)

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from bronze_pipeline.silver.book_history import BookHistory
-from bronze_pipeline.silver.book_rows import AGAIN, BOOK, BookState, Change, Shape, rows_after
+from bronze_pipeline.silver.book_rows import AGAIN, BOOK, BookState, LevelChange, Shape, rows_after
 
 CHANGE_COLUMNS = (
     "exchange", "symbol", "event_ts", "local_ts", "stream_id", "position", "level",
@@ -95,9 +95,9 @@ class Books(StatefulProcessor):
             yield pd.DataFrame(made)
 
 
-def _changes(frames: Iterator[pd.DataFrame]) -> list[Change]:
+def _changes(frames: Iterator[pd.DataFrame]) -> list[LevelChange]:
     return [
-        Change(*values[:-2], *(None if pd.isna(time) else int(time) for time in values[-2:]))
+        LevelChange(*values[:-2], *(None if pd.isna(time) else int(time) for time in values[-2:]))
         for frame in frames
-        for values in zip(*(frame[name].tolist() for name in Change._fields), strict=True)
+        for values in zip(*(frame[name].tolist() for name in LevelChange._fields), strict=True)
     ]

@@ -62,6 +62,9 @@ class SilverTotals:
             parts.append(f"{self.faults:,} faults")
         return " · ".join(parts)
 
+    def share(self) -> float | None:
+        return None
+
     def outcome(self) -> str:
         return f"{self.rows.total():,} rows stored in {self.batches} batches"
 

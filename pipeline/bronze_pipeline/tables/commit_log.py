@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyarrow.fs import FileSelector, LocalFileSystem
 
@@ -78,6 +79,11 @@ class CommitLog:
             return Commit(number, **json.loads(head), files=[Written.from_json(line) for line in lines])
         except (ValueError, TypeError) as error:
             raise ValueError(f"{LOG}/{_name(number)} is damaged: {error}") from error
+
+    def noted_at(self, number: int) -> datetime:
+        """Return when a commit was noted."""
+        noted: datetime = self._system.get_file_info(f"{self._folder}/{_name(number)}").mtime
+        return noted
 
     def add(self, commit: Commit) -> None:
         """Note a commit, completely or not at all; raise FileExistsError if its number is taken."""

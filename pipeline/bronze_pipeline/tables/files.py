@@ -93,9 +93,14 @@ class FileWriter:
 
     def _write_file(self, values: tuple[str, ...], batches: list[pa.RecordBatch]) -> Written:
         partition = dict(zip(self._folder.partition_columns, values, strict=True))
-        parts = [f"{name}={quote(value, safe='')}" for name, value in partition.items()]
-        path = "/".join([*parts, f"{self._prefix}-{uuid.uuid4().hex}.parquet"])
+        path = new_path(partition, self._prefix)
         return write_file(self._folder, path, partition, pa.Table.from_batches(batches, self._schema))
+
+
+def new_path(partition: Mapping[str, str], prefix: str) -> str:
+    """Return the path of a new file of a partition."""
+    parts = [f"{name}={quote(value, safe='')}" for name, value in partition.items()]
+    return "/".join([*parts, f"{prefix}-{uuid.uuid4().hex}.parquet"])
 
 
 def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa.Table) -> Written:

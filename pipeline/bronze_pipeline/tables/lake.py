@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,6 +16,9 @@ from bronze_pipeline.decoding.schema import (
     QUARANTINE,
     QUARANTINE_PARTITION_COLUMNS,
 )
+from bronze_pipeline.ledger.ledger import Ledger
+from bronze_pipeline.tables.history import history_of
+from bronze_pipeline.tables.lean_delta import LeanDeltaTable
 from bronze_pipeline.tables.tables import DeltaTable, ParquetTable, Table
 
 FORMATS = ("delta", "parquet")
@@ -57,7 +61,20 @@ class Lake:
         return DeltaTable(self.table_url(name), schema, partition_columns, name)
 
     def events(self) -> Table:
-        return self.open("bronze", EVENTS, PARTITION_COLUMNS)
+        return self._open_growing("bronze", EVENTS, PARTITION_COLUMNS)
+
+    def ledger(self, say: Callable[[str], None]) -> Ledger:
+        """Open the ledger of the bronze table, which must exist; make or mend it if necessary."""
+        url = self.table_url("bronze")
+        ledger = Ledger(url, history_of(url, self.format), say)
+        ledger.open()
+        return ledger
 
     def quarantine(self) -> Table:
-        return self.open("quarantine", QUARANTINE, QUARANTINE_PARTITION_COLUMNS)
+        return self._open_growing("quarantine", QUARANTINE, QUARANTINE_PARTITION_COLUMNS)
+
+    def _open_growing(self, name: str, schema: pa.Schema, partition_columns: tuple[str, ...]) -> Table:
+        """Open a table to which files are only ever added."""
+        if self.format == "parquet":
+            return self.open(name, schema, partition_columns)
+        return LeanDeltaTable(self.table_url(name), schema, partition_columns, name)

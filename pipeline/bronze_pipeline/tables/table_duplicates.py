@@ -1,8 +1,8 @@
 """Removes events that came earlier: in other files of a micro-batch, or in the table.
 
-Ids are compared exactly. A file of the table is opened only if its statistics allow one of the batch's
-streams and positions, and only its id columns are read, so the cost depends on the batch and what overlaps
-it, not on the size of the table. Events without an id are kept: nothing tells them apart.
+Ids are compared exactly. Which of the ids that the sidecar makes are in the table is known by its ledger. For
+other ids the table's files are searched: one is opened only if its statistics allow one of these, and only
+its id columns are read. Events without an id are kept: nothing tells them apart.
 """
 
 from __future__ import annotations
@@ -10,43 +10,59 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from bronze_pipeline.ledger.entries import ID_COLUMNS, IDS, Entry, entry_of, is_ours
+from bronze_pipeline.ledger.ledger import Ledger
+from bronze_pipeline.ledger.runs import of_ids
 from bronze_pipeline.tables.batch_duplicates import first_of_each
 from bronze_pipeline.tables.files import Written, keep_rows, read_file
 from bronze_pipeline.tables.tables import Table, candidates
 
-ID_COLUMNS = ["event_id", "stream_id", "position"]
-
 
 @dataclass(frozen=True)
 class Distinct:
-    """The files to commit, and how many rows were left out."""
+    """The files to commit, how many rows were left out, and what the ledger notes of the others."""
 
     files: Sequence[Written]
     duplicates: int
+    entry: Entry
 
 
-def distinct(table: Table, files: Sequence[Written]) -> Distinct:
+def distinct(table: Table, ledger: Ledger, files: Sequence[Written]) -> Distinct:
     """Leave out of new files what is in the table, or in an earlier new file."""
-    if not files:
-        return Distinct([], 0)
     parts = [read_file(table.staging, file.path, ID_COLUMNS) for file in files]
-    ids = pa.concat_tables(parts).combine_chunks()
+    ids = pa.concat_tables([IDS.empty_table(), *parts]).combine_chunks()
     keep = first_of_each(ids["event_id"])
-    known = _known(table, ids)
-    if len(known):
-        fresh = pc.or_(pc.is_null(ids["event_id"]), pc.invert(pc.is_in(ids["event_id"], value_set=known)))
-        keep = fresh if keep is None else pc.and_(keep, fresh)
-    if keep is None:
-        return Distinct(files, 0)
+    fresh = pc.invert(_known(table, ledger, ids))
+    if pc.all(fresh).as_py() and keep is None:
+        return Distinct(files, 0, entry_of([ids]))
+    keep = fresh if keep is None else pc.and_(keep, fresh)
     kept = keep_rows(table.staging, files, keep)
-    return Distinct(kept, sum(file.rows for file in files) - sum(file.rows for file in kept))
+    return Distinct(kept, len(ids) - sum(file.rows for file in kept), entry_of([ids.filter(keep)]))
 
 
-def _known(table: Table, ids: pa.Table) -> pa.Array:
+def _known(table: Table, ledger: Ledger, ids: pa.Table) -> pa.Array:
+    """Tell which rows have an id that the table already has."""
+    ours = is_ours(ids)
+    asked = ids.filter(ours)
+    found = np.zeros(len(ids), np.bool_)
+    found[ours.to_numpy(zero_copy_only=False)] = ledger.known(
+        of_ids(asked["stream_id"], asked["position"], asked["level"])
+    )
+    odd = ids.filter(pc.and_(pc.invert(ours), pc.is_valid(ids["event_id"])))
+    if not len(odd):
+        return pa.array(found)
+    there = _odd_there(table, odd)
+    return pc.or_(
+        pa.array(found), pc.is_in(ids["event_id"], value_set=there, skip_nulls=True).combine_chunks()
+    )
+
+
+def _odd_there(table: Table, ids: pa.Table) -> pa.Array:
     """Return the ids that the table already has."""
     ranges = (
         ids.filter(pc.is_valid(ids["stream_id"]))
@@ -54,13 +70,8 @@ def _known(table: Table, ids: pa.Table) -> pa.Array:
         .aggregate([("position", "min"), ("position", "max")])
     )
     ranges = ranges.rename_columns({"position_min": "lowest", "position_max": "highest"})
-    odd = ids.filter(pc.and_(pc.is_null(ids["stream_id"]), pc.is_valid(ids["event_id"])))
-    paths = candidates(table.index(), ranges, without_stream=len(odd) > 0)
-    wanted = None
-    if not len(odd) and len(ranges):
-        lowest, highest = pc.min(ranges["lowest"]).as_py(), pc.max(ranges["highest"]).as_py()
-        wanted = (ds.field("position") >= lowest) & (ds.field("position") <= highest)
-    return values_there(table, paths, ids["event_id"], "event_id", wanted)
+    paths = candidates(table.index(), ranges, without_stream=ids["stream_id"].null_count > 0)
+    return values_there(table, paths, ids["event_id"], "event_id", None)
 
 
 def values_there(

@@ -152,8 +152,7 @@ class DeltaTable:
     """A Delta Lake table."""
 
     def __init__(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...], name: str) -> None:
-        self.folder = self.staging = Folder(url, partition_columns)
-        self.schema = schema
+        self._describe(url, schema, partition_columns)
         _require_format(url, "delta")
         try:
             self._table = deltalake.DeltaTable.create(
@@ -166,14 +165,18 @@ class DeltaTable:
             )
         except (OSError, deltalake.exceptions.DeltaError) as error:
             raise TableError(f"cannot open the Delta table at {url}: {in_one_line(error)}") from error
-        there = _types(self._table.schema())
-        wanted = _types(deltalake.Schema.from_arrow(schema))
+        there = types(self._table.schema())
+        wanted = types(deltalake.Schema.from_arrow(schema))
         if there != wanted:
             names = sorted(
                 name for name in there.keys() | wanted.keys() if there.get(name) != wanted.get(name)
             )
             raise TableError(f"the Delta table at {url} has different columns: {', '.join(names)}")
         _require_partitions(url, self._table.metadata().partition_columns, partition_columns)
+
+    def _describe(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...]) -> None:
+        self.folder = self.staging = Folder(url, partition_columns)
+        self.schema = schema
 
     def has(self, job: str, batch: int) -> bool:
         self._table.update_incremental()
@@ -214,9 +217,7 @@ class DeltaTable:
             RemoveAction(path, data_change=True, deletion_timestamp=now) for path in removed
         ]
         actions += [
-            AddAction(
-                each.path, each.size, _partition_values(each), now, data_change=True, stats=_stats(each)
-            )
+            AddAction(each.path, each.size, partition_values(each), now, data_change=True, stats=stats(each))
             for each in files
         ]
         # Without retries delta-rs makes the version after the one that was read, or none. With them it puts
@@ -330,11 +331,11 @@ def _prefix(job: str, batch: int) -> str:
     return f"{job}-{batch:010}-"
 
 
-def _partition_values(file: Written) -> dict[str, str | None]:
+def partition_values(file: Written) -> dict[str, str | None]:
     return {name: None if value == NULL_PARTITION else value for name, value in file.partition.items()}
 
 
-def _stats(file: Written) -> str:
+def stats(file: Written) -> str:
     return json.dumps(
         {
             "numRecords": file.rows,
@@ -349,7 +350,7 @@ def _indexed(schema: pa.Schema, partition_columns: Sequence[str]) -> list[str]:
     return [name for name in INDEXED_COLUMNS if name in schema.names and name not in partition_columns]
 
 
-def _types(schema: deltalake.Schema) -> Mapping[str, Any]:
+def types(schema: deltalake.Schema) -> Mapping[str, Any]:
     return {field.name: field.type.to_json() for field in schema.fields}
 
 

@@ -13,6 +13,12 @@ def _options() -> str:
     return help_text()
 
 
+def _build() -> str:
+    from bronze_sidecar.envelope.native import IS_INSTALLED  # noqa: PLC0415 - only for the version
+
+    return f" ({'compiled' if IS_INSTALLED else 'python'} hot path)"
+
+
 PROGRAM = Program(
     name="bronze-sidecar",
     description=(
@@ -49,6 +55,7 @@ PROGRAM = Program(
     ),
     more_help="`bronze-sidecar help options` lists every option of the sidecar and its back ends.",
     topics={"options": _options},
+    build=_build,
 )
 
 

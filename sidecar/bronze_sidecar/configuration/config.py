@@ -105,7 +105,7 @@ class Config:
         default=428,
     )
     spool_dir: Path | None = option(
-        WritableFolder(), "WritableFolder for queues on disk, for back ends with the option when-full=spill."
+        WritableFolder(), "Folder for queues on disk, for back ends with the option when-full=spill."
     )
     spool_max_bytes: int = option(
         Size(MEBIBYTE, 1 << 50), "Maximum bytes waiting on disk for one back end.", default=1 << 30
@@ -118,6 +118,9 @@ class Config:
     retry_backoff_ms: int = option(Integer(1, 60_000), "Longest wait before the first retry.", default=100)
     retry_backoff_max_ms: int = option(
         Integer(1, 3_600_000), "Longest wait before any retry.", default=10_000
+    )
+    native: bool = option(
+        Switch(), "Use the compiled package bronze-sidecar-native where it is installed.", default=True
     )
     dead_letter_file: Path | None = option(
         OutputFile(),

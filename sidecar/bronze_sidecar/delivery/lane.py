@@ -230,6 +230,8 @@ class Lane:
             self._count_failed_opening(error)
         self._absence = f"{event}: {error}"
         self._warn(event, error)
+        if isinstance(error, Disconnected) and error.repeated:
+            self._log.warning("events may be stored twice", events=error.repeated, reason=str(error))
 
     def _count_failed_opening(self, error: DeliveryError) -> None:
         """Where retries are limited, a back end that cannot be reached uses them up like a failed write."""

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from bronze_client._generated.bronze.sidecar.internal.v1.typed_pb2 import TypedRequest
 from bronze_client.schema import Batch, Failure, FailureKind, NormalizedEvent, Outcome
@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
+from bronze_sidecar.envelope import native
 from bronze_sidecar.envelope.event import EVENT_ID_HEADS, META, Event, Groups
 from bronze_sidecar.envelope.payloads import ORIGINS, PAYLOAD_CASES, snake_case
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, timestamp_field, varint_field
@@ -28,6 +29,9 @@ from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
 from bronze_sidecar.mapping.stream_end import end_event
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from bronze_sidecar_native import Scanner
 
 CASE_BY_FIELD = {snake_case(case): case for case in PAYLOAD_CASES}
 INGEST_TS = 5
@@ -45,6 +49,12 @@ Mapped: TypeAlias = tuple[list[Event], Iterable[list[Event]]]
 MapMessage: TypeAlias = Callable[[bytes, int, bytes], Mapped]
 # In a mixed batch; no encoded envelope begins with them.
 JSON_STARTS = (b"{", b" ")
+FAULTS = NOT_AN_ENVELOPE, NO_PAYLOAD, NO_EXCHANGE, LONG_NAMES = (
+    "the bytes are not a NormalizedEvent",
+    "the envelope has no payload that this version knows",
+    "the envelope has no exchange",
+    f"exchange and symbol have more than {LONGEST_NAME} characters",
+)
 _NO_META: dict[str, str] = {}
 _SOURCE, _ORIGIN = heads(1), 6
 
@@ -207,6 +217,8 @@ class Admission:
         So what is made of a request is there once; a stream that waits has its request alone.
         """
         self.frames = FrameCache()
+        self.is_native = config.native and native.IS_INSTALLED
+        """Whether envelopes are scanned by compiled code."""
 
 
 class Intake:
@@ -237,8 +249,21 @@ class Intake:
         self._needs_meta = any(lane.route.needs_meta for lane in self._lanes)
         self._source_field = string_field(_SOURCE, context.source)
         self._origin_field = varint_field(_ORIGIN, context.origin)
+        self._scanner = self._make_scanner() if admission.is_native else None
         self.exchange = ""
         """That of the newest event; empty if there was none."""
+
+    def _make_scanner(self) -> Scanner[Event]:
+        return native.scanner_type()(
+            Event,
+            id_prefix=self._id_prefix,
+            source=(self._context.source, self._source_field),
+            origin=(self._context.origin, self._origin_field),
+            context_meta=[(*entry, map_entry(META, *entry)) for entry in self._context_meta.items()],
+            needs_meta=self._needs_meta,
+            longest_name=LONGEST_NAME,
+            origins=ORIGINS,
+        )
 
     def close(self) -> None:
         """Give back what is remembered of the stream."""
@@ -384,25 +409,27 @@ class Intake:
     def _from_envelopes(
         self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
     ) -> Iterator[Groups]:
-        try:
-            typed: Sequence[NormalizedEvent | None] = TypedRequest.FromString(request).batch.envelopes
-        except DecodeError:
-            # One of them is not an envelope: look at each alone, to refuse only that one.
-            typed = []
-        messages = contents.messages
-        first = contents.first_position
+        typed: Sequence[NormalizedEvent | None] = [] if self._scanner else _typed(request)
+        messages, first, levels, step = (
+            contents.messages,
+            contents.first_position,
+            contents.levels,
+            self._slice_events,
+        )
         positions: Sequence[int | str] = range(first, first + len(messages))
-        if contents.levels:
-            positions = [f"{first}.{level}" for level in contents.levels]
-        step = self._slice_events
-        if len(messages) <= step and typed:
-            yield list(zip(self._events(messages, typed, positions, ingest_field, ticket)))
-            return
+        if levels:
+            positions = [f"{first}.{level}" for level in levels]
         for start in range(0, len(messages), step):
-            some = messages[start : start + step]
-            decoded = typed[start : start + step] or [_decoded(envelope) for envelope in some]
-            places = positions[start : start + step]
-            yield list(zip(self._events(some, decoded, places, ingest_field, ticket)))
+            some, places = messages[start : start + step], positions[start : start + step]
+            if self._scanner:
+                where = first if levels else first + start
+                events, faults = self._scanner.scan(some, where, levels[start : start + step], ingest_field)
+                for index, fault in faults:
+                    ticket.rejected(places[index], FAULTS[fault], some[index])
+            else:
+                decoded = typed[start : start + step] or [_decoded(envelope) for envelope in some]
+                events = self._events(some, decoded, places, ingest_field, ticket)
+            yield list(zip(events))
 
     def _events(
         self,
@@ -423,8 +450,7 @@ class Intake:
                 continue
             symbol = event.symbol
             if len(exchange) + len(symbol) > longest:
-                reason = f"exchange and symbol have more than {LONGEST_NAME} characters"
-                ticket.rejected(position, reason, envelope)
+                ticket.rejected(position, LONG_NAMES, envelope)
                 continue
             event_id = f"{prefix}{position}"
             id_bytes = event_id.encode()
@@ -471,10 +497,16 @@ class Intake:
 def _fault(event: NormalizedEvent | None) -> str:
     """Say why an envelope is refused."""
     if event is None:
-        return "the bytes are not a NormalizedEvent"
-    if event.WhichOneof("payload") is None:
-        return "the envelope has no payload that this version knows"
-    return "the envelope has no exchange"
+        return NOT_AN_ENVELOPE
+    return NO_PAYLOAD if event.WhichOneof("payload") is None else NO_EXCHANGE
+
+
+def _typed(request: bytes) -> Sequence[NormalizedEvent]:
+    try:
+        return TypedRequest.FromString(request).batch.envelopes
+    except DecodeError:
+        # One of them is not an envelope: each is looked at alone, to refuse only that one.
+        return []
 
 
 def _decoded(envelope: bytes) -> NormalizedEvent | None:

@@ -89,6 +89,11 @@ class SidecarService:
         return len(self._sessions)
 
     @property
+    def hot_path(self) -> str:
+        """How envelopes are scanned: `compiled` or `python`."""
+        return "compiled" if self._admission.is_native else "python"
+
+    @property
     def is_taking(self) -> bool:
         """Whether a batch is on its way into the lanes."""
         return self._admission.turns.locked()

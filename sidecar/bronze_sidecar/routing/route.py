@@ -55,6 +55,8 @@ class Route:
 
         self.needs_meta = bool(rules.meta_prefix) or any(template.uses_meta for template in rules.templates())
         """Whether an event's meta is used."""
+        self.remembered: Any = None
+        """For the sink's own use: what it must still know when it is opened anew."""
 
     def takes(self, payload_case: str) -> bool:
         """Return whether events of a payload case are published."""

@@ -17,6 +17,7 @@ from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed, Limits
 from bronze_sidecar.telemetry.metrics import Metrics
 from scripted import Answer, Script, Scripted, record
+from structlog.testing import capture_logs
 
 
 def fast(**options: Any) -> Config:
@@ -523,3 +524,14 @@ async def test_a_back_end_that_refuses_everything_for_good_is_ready() -> None:
     async with running(script) as lane:
         await put(lane, record("1")).done.wait()
         assert lane.state == "ready"
+
+
+async def test_what_may_be_stored_twice_is_logged_each_time() -> None:
+    lost = [refuse(Disconnected("the broker forgot our numbers", repeated=count)) for count in (3, 0, 2)]
+    script = Script(answers=lost)
+    with capture_logs() as logs:
+        async with running(script) as lane:
+            await put(lane, record("1"), record("2"), record("3")).done.wait()
+    told = [each for each in logs if each["event"] == "events may be stored twice"]
+    assert [(each["events"], each["log_level"]) for each in told] == [(3, "warning"), (2, "warning")]
+    assert told[0]["reason"] == "the broker forgot our numbers"

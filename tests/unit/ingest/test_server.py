@@ -26,6 +26,7 @@ from bronze_client.schema import (
 )
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
+from bronze_sidecar.envelope import native
 from bronze_sidecar.errors import Permanent, Transient
 from bronze_sidecar.ingest.intake import Ticket
 from bronze_sidecar.ingest.server import SidecarService
@@ -129,6 +130,15 @@ class Running:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(PUBLISH_BATCH)
         response = await call(request.SerializeToString())
         return PublishBatchResponse.FromString(response).outcome
+
+
+@pytest.fixture(autouse=True, params=["compiled", "python"])
+def scanning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run everything with and without the compiled scanner of envelopes."""
+    if request.param == "python":
+        monkeypatch.setattr(native, "IS_INSTALLED", False)
+    elif not native.IS_INSTALLED:
+        pytest.skip("there was no Rust compiler to build the scanner")
 
 
 @asynccontextmanager
@@ -392,6 +402,24 @@ async def test_resuming_ends_the_connection_before(tmp_path: Path) -> None:
         code, details = await first.refused()
         assert code == grpc.StatusCode.ABORTED
         assert "resumed" in details
+
+
+async def test_resuming_ends_a_half_closed_call_and_hears_of_what_it_sent(tmp_path: Path) -> None:
+    script = Script(gate=asyncio.Event())
+    async with serving(tmp_path, Scripted(script)) as running:
+        first, second = running.stream(), running.stream()
+        await first.open("p")
+        await first.batch(1, 0, envelope())
+        await first.call.done_writing()
+        while not running.lanes[0].events:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert (await second.open("p")).opened.acknowledged_sequence == 0
+        code, details = await first.refused()
+        assert (code, "resumed" in details) == (grpc.StatusCode.ABORTED, True)
+        assert script.gate
+        script.gate.set()
+        assert await second.acknowledged(1) == Outcome(published=1)
+        assert script.stored == ["s:0"]
 
 
 async def test_a_producer_that_ignores_its_credits_is_cut_off(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Kafka stores a batch as it was built, so a record costs only as much as appendin
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Address, Record
+from bronze_sidecar.sinks.kafka.numbering import Numbering
 from bronze_sidecar.sinks.kafka.options import EVENT_ID_HEADER
 
 # Slightly less than what brokers accept by default (message.max.bytes).
@@ -23,64 +25,58 @@ BATCH_BYTES = 1_000_000
 MAGIC = 2
 # The attribute bits of a record batch.
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-SEQUENCE_MASK = 0x7FFF_FFFF
 
 Header = tuple[str, bytes]
-
-
-class Producer(NamedTuple):
-    """Identifies a batch to the broker, together with the batch's number, so that it notices repeats."""
-
-    id: int = -1
-    epoch: int = -1
 
 
 class Partition:
     """A partition of a topic, and how far we are in it."""
 
-    __slots__ = ("place", "refused_since", "sequence", "topic")
+    __slots__ = ("numbers", "place", "refused_since", "topic")
 
-    def __init__(self, topic: Topic, number: int) -> None:
+    def __init__(self, topic: Topic, number: int, numbering: Numbering) -> None:
         self.topic = topic
         self.place = TopicPartition(topic.name, number)
-        self.sequence = 0
-        """The number of the next record."""
+        self.numbers = numbering.of(self.place)
         self.refused_since: float | None = None
         """When it began to refuse batches."""
 
     def stored(self, count: int) -> None:
-        self.sequence = (self.sequence + count) & SEQUENCE_MASK
+        self.numbers.stored(count)
         self.refused_since = None
 
 
 class Topic:
     """A topic and what precedes each of its values."""
 
-    __slots__ = ("_all", "frame", "name", "partitions")
+    __slots__ = ("_all", "_numbering", "frame", "name", "partitions")
 
-    def __init__(self, name: str, frame: bytes) -> None:
+    def __init__(self, name: str, frame: bytes, numbering: Numbering) -> None:
         self.name = name
         self.frame = frame
         self.partitions: list[Partition] = []
         """Those that exist now."""
         self._all: list[Partition] = []
+        self._numbering = numbering
 
     def have(self, count: int) -> None:
         """Record how many partitions there are."""
         # A partition that existed before continues its numbers: the broker may remember the old ones.
         for number in range(len(self._all), count):
-            self._all.append(Partition(self, number))
+            self._all.append(Partition(self, number, self._numbering))
         self.partitions = self._all[:count]
 
 
 class Parcel:
-    """A batch of records for one partition, by their places in the write."""
+    """A batch of records for one partition."""
 
-    __slots__ = ("_builder", "_data", "append", "breaks", "is_uncertain", "partition", "places")
+    __slots__ = ("_builder", "_data", "append", "breaks", "is_uncertain", "partition", "places", "records")
 
-    def __init__(self, partition: Partition, codec: int) -> None:
+    def __init__(self, partition: Partition, codec: int, most_bytes: int = BATCH_BYTES) -> None:
         self.partition = partition
-        self.places: list[int] = []
+        self.records: Sequence[Record] = ()
+        self.places: Sequence[int] = ()
+        """Where they are in the write. What is repeated may have records that the write does not carry."""
         self.is_uncertain = False
         """Whether it may have been stored without our knowing."""
         self.breaks = 0
@@ -92,17 +88,18 @@ class Parcel:
             producer_id=-1,
             producer_epoch=-1,
             base_sequence=-1,
-            batch_size=BATCH_BYTES,
+            batch_size=most_bytes,
         )
         self._data: bytearray | None = None
         self.append = self._builder.append
         """Adds a record, or returns None if there is no room; the first record always fits."""
 
-    def data(self, producer: Producer) -> bytearray:
+    def data(self) -> bytearray:
         """Return the encoded batch; the first call fixes its number."""
         if self._data is None:
-            if producer.id >= 0:
-                self._builder.set_producer_state(producer.id, producer.epoch, self.partition.sequence)
+            numbers = self.partition.numbers
+            if numbers.producer.id >= 0:
+                self._builder.set_producer_state(*numbers.producer, numbers.next)
             self._data = self._builder.build()
         return self._data
 
@@ -146,24 +143,39 @@ class Packer:
             else:
                 its_places.append(place)
         return {
-            partition: deque(self._fill(partition, batch, its_places))
+            partition: deque(self._fill(partition, [batch[place] for place in its_places], its_places))
             for partition, its_places in places_by_partition.items()
         }
 
-    def halve(self, parcel: Parcel, batch: Sequence[Record]) -> list[Parcel]:
+    def halve(self, parcel: Parcel) -> list[Parcel]:
         """Split a parcel in two, for the same partition."""
         middle = len(parcel.places) // 2
-        halves = (parcel.places[:middle], parcel.places[middle:])
-        return [each for places in halves for each in self._fill(parcel.partition, batch, places)]
+        halves = (slice(middle), slice(middle, None))
+        return [
+            each
+            for half in halves
+            for each in self._fill(parcel.partition, parcel.records[half], parcel.places[half])
+        ]
 
-    def _fill(self, partition: Partition, batch: Sequence[Record], places: list[int]) -> Iterator[Parcel]:
+    def repeat(self, partition: Partition, records: Sequence[Record], places: Sequence[int]) -> Parcel:
+        """Put records that may be stored into one parcel again, some of which are in the write."""
+        (parcel,) = self._fill(partition, records, places, most_bytes=sys.maxsize)
+        parcel.is_uncertain = True
+        return parcel
+
+    def _fill(
+        self,
+        partition: Partition,
+        records: Sequence[Record],
+        places: Sequence[int],
+        most_bytes: int = BATCH_BYTES,
+    ) -> Iterator[Parcel]:
         timestamp = int(time.time() * 1000)
         frame = partition.topic.frame
         more_headers = self._more_headers
-        parcel = Parcel(partition, self._codec)
+        parcel = Parcel(partition, self._codec, most_bytes)
         append, start = parcel.append, 0
-        for index, place in enumerate(places):
-            record = batch[place]
+        for index, record in enumerate(records):
             event = record.event
             key, _, first_headers = record.address.prepared
             headers = [*first_headers, (EVENT_ID_HEADER, event.id.encode())]
@@ -171,10 +183,10 @@ class Packer:
                 headers += [(name, value.encode()) for name, value in more_headers(event)]
             value = frame + event.envelope if frame else event.envelope
             if append(index - start, timestamp, key, value, headers) is None:
-                parcel.places = places[start:index]
+                parcel.records, parcel.places = records[start:index], places[start:index]
                 yield parcel
                 parcel = Parcel(partition, self._codec)
                 append, start = parcel.append, index
                 append(0, timestamp, key, value, headers)
-        parcel.places = places[start:]
+        parcel.records, parcel.places = records[start:], places[start:]
         yield parcel

@@ -33,14 +33,14 @@ logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 async def connect(options: Kafka) -> AsyncIterator[KafkaConnection]:
     """Connect, log in and learn which brokers there are; close on leaving."""
     security = _security(options)
-    reached = await _greet_one(options, security)
+    reached, cluster_id = await _greet_one(options, security)
     client = AIOKafkaClient(
         bootstrap_servers=reached,
         client_id=options.client_id,
         request_timeout_ms=int(ANSWER_SECONDS * 1000),
         **security,
     )
-    connection = KafkaConnection(client)
+    connection = KafkaConnection(client, cluster_id)
     try:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -55,7 +55,8 @@ async def connect(options: Kafka) -> AsyncIterator[KafkaConnection]:
 class KafkaConnection:
     """The library's client, which keeps a connection to each broker."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, cluster_id: str | None) -> None:
+        self.cluster_id = cluster_id
         self._client = client
         self._topics: set[str] = set()
         self._transports: dict[int, asyncio.WriteTransport] = {}
@@ -163,31 +164,30 @@ def _tls_context(options: Kafka) -> ssl.SSLContext:
         raise Permanent(str(error)) from error
 
 
-async def _greet_one(options: Kafka, security: dict[str, Any]) -> str:
-    """Return the first broker that lets us in; the library itself does not say why one refuses."""
+async def _greet_one(options: Kafka, security: dict[str, Any]) -> tuple[str, str | None]:
+    """Return the first broker that lets us in, and its cluster; the library does not say why one refuses."""
     reasons = []
     for broker in options.brokers:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await _greet(broker, options.client_id, security)
+                return broker, await _greet(broker, options.client_id, security)
         except (errors.KafkaError, OSError, TimeoutError) as error:
             reason = _cannot_open(error, options)
             if isinstance(reason, Permanent):
                 raise reason from error
             reasons.append(f"{broker}: {reason}")
-        else:
-            return broker
     raise Transient("; ".join(reasons))
 
 
-async def _greet(broker: str, client_id: str, security: dict[str, Any]) -> None:
+async def _greet(broker: str, client_id: str, security: dict[str, Any]) -> str | None:
     host, _, port = broker.rpartition(":")
     timeout = int(CONNECT_SECONDS * 1000)
     connection = await create_conn(
         host.strip("[]"), int(port), client_id=client_id, request_timeout_ms=timeout, **security
     )
     try:
-        await connection.send(MetadataRequest([]))
+        answer = await connection.send(MetadataRequest([]))
+        return getattr(answer, "cluster_id", None)
     finally:
         await connection.close()
 

@@ -2,7 +2,8 @@
 
 The library's producer is not used. It numbers each batch when sending it, and cannot take the number back if
 the broker refuses the batch: every later batch of the partition would be out of order. Here a number is used
-up only when the broker has stored its batch. That producer also cannot be told to give up a batch.
+up only when the broker has stored its batch, and is kept when we reconnect (numbering.py). That producer also
+cannot be told to give up a batch.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from bronze_sidecar.sinks.kafka.answers import (
     by_code,
     by_failure,
 )
-from bronze_sidecar.sinks.kafka.batches import Packer, Parcel, Partition, Producer
+from bronze_sidecar.sinks.kafka.batches import Packer, Parcel, Partition
 from bronze_sidecar.sinks.kafka.connection import KafkaConnection
+from bronze_sidecar.sinks.kafka.numbering import Numbering, Producer
 from bronze_sidecar.sinks.kafka.options import ACKS
 from bronze_sidecar.sinks.kafka.registry import Registry
 from bronze_sidecar.sinks.kafka.topics import PATIENCE_SECONDS, RETRY_SECONDS, Topics
@@ -68,10 +70,25 @@ async def open_kafka(options: Kafka, route: Route) -> AsyncIterator[KafkaSink]:
     acks = REQUIRED_ACKS[ACKS.get(options.acks, options.acks)]
     is_idempotent = acks == -1 if options.idempotent is None else options.idempotent
     async with kafka_connection.connect(options) as connection:
-        producer = await _begin(connection) if is_idempotent else Producer()
-        yield KafkaSink(
-            connection, Topics(connection, registry), Packer(route, options.compression), acks, producer
-        )
+        numbering = await _numbering(connection, route) if is_idempotent else Numbering(producer=Producer())
+        topics = Topics(connection, registry, numbering)
+        yield KafkaSink(connection, topics, Packer(route, options.compression), acks, numbering)
+
+
+async def _numbering(connection: KafkaConnection, route: Route) -> Numbering:
+    """Continue with the numbers of the last connection, if that was to the same cluster."""
+    numbering: Numbering | None = route.remembered
+    if numbering is None or numbering.cluster != connection.cluster_id:
+        numbering = route.remembered = Numbering(connection.cluster_id)
+    try:
+        if numbering.producer is None:
+            numbering.producer = await _begin(connection)
+        else:
+            await connection.ping()
+    except Disconnected as error:
+        raise Transient(str(error)) from error
+    numbering.look_back()
+    return numbering
 
 
 async def _begin(connection: KafkaConnection) -> Producer:
@@ -79,10 +96,7 @@ async def _begin(connection: KafkaConnection) -> Producer:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TIMEOUT)
     until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
-        try:
-            answer = await connection.ask_any(request)
-        except Disconnected as error:
-            raise Transient(str(error)) from error
+        answer = await connection.ask_any(request)
         # A broker that has just started has no ids to give for a moment.
         loads = answer.error_code == errors.CoordinatorLoadInProgressError.errno
         if not loads or asyncio.get_running_loop().time() > until:
@@ -104,15 +118,15 @@ class KafkaSink:
     order = STRICT_ORDER
 
     def __init__(
-        self, connection: KafkaConnection, topics: Topics, packer: Packer, acks: int, producer: Producer
+        self, connection: KafkaConnection, topics: Topics, packer: Packer, acks: int, numbering: Numbering
     ) -> None:
         self._connection = connection
         self._topics = topics
         self._packer = packer
         self._acks = acks
-        self._producer = producer
-        self._lost = ""
-        """Why numbering cannot continue; empty while it can."""
+        self._numbering = numbering
+        self._lost: Disconnected | None = None
+        """Why nothing can be written any more; None while it can."""
 
     async def ping(self) -> None:
         await self._connection.ping()
@@ -120,7 +134,7 @@ class KafkaSink:
     async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
         """Send batches to each partition one after another, and to different partitions at the same time."""
         if self._lost:
-            raise Disconnected(self._lost)
+            raise self._lost
         topics = self._topics.known
         reasons: Mapping[str, DeliveryError] = {}
         unknown = {record.address.destination for record in batch} - topics.keys()
@@ -128,7 +142,52 @@ class KafkaSink:
             reasons = await self._topics.learn(unknown)
         write = Write(batch, kafka_connection.ANSWER_SECONDS)
         write.fail_destinations(reasons)
-        queues = self._packer.pack(batch, write.places(), topics)
+        if self._numbering.looks_back:
+            queues = self._pack_behind_doubts(write)
+        else:
+            queues = self._packer.pack(batch, write.places(), topics)
+        try:
+            await self._send_all(queues, write)
+        except BaseException:
+            # What was sent may be stored. The next connection finds out.
+            self._lost = Disconnected("a write was interrupted")
+            raise
+        try:
+            return write.failures()
+        except Disconnected as error:
+            raise self._lost or error from error
+
+    def _pack_behind_doubts(self, write: Write) -> Queues:
+        """Put what an earlier connection left in doubt before everything else of its partition."""
+        known = {
+            place: each for place in self._numbering.doubts() if (each := self._topics.known.get(place.topic))
+        }
+        gone = [place for place, topic in known.items() if place.partition >= len(topic.partitions)]
+        if gone:
+            repeated = sum(map(self._numbering.start_over, gone))
+            self._lost = Disconnected(
+                f"topic '{gone[0].topic}' has fewer partitions than before", repeated=repeated
+            )
+            raise self._lost
+        new, doubtful = self._numbering.sort(write.batch, write.places())
+        queues = self._packer.pack(write.batch, new, self._topics.known)
+        for place, topic in known.items():
+            partition = topic.partitions[place.partition]
+            if place not in doubtful and partition not in queues:
+                continue
+            records = partition.numbers.unsettled
+            places, rest = doubtful.get(place, ()), queues.get(partition, ())
+            queues[partition] = deque([self._packer.repeat(partition, records, places)])
+            if len(places) == len(records):
+                queues[partition].extend(rest)
+            else:
+                # The lane has its reasons for dividing them, so it decides what comes next.
+                skipped = NotTried("an earlier batch comes first")
+                write.errors |= {each: skipped for parcel in rest for each in parcel.places}
+        return queues
+
+    async def _send_all(self, queues: Queues, write: Write) -> None:
+        """Send parcels until each is stored or given up."""
         if any(partition.refused_since is not None for partition in queues):
             await self._look_again(write)
         while queues:
@@ -139,7 +198,6 @@ class KafkaSink:
             if any(waiting):
                 await asyncio.sleep(RETRY_SECONDS)
                 await self._look_again(write)
-        return write.failures()
 
     async def _send_first(self, queues: Queues, deadline: float) -> dict[Partition, Answer]:
         """Send the first parcel of each partition to its leader."""
@@ -180,7 +238,8 @@ class KafkaSink:
         data_by_topic: dict[str, list[tuple[int, bytearray]]] = {}
         for parcel in parcels:
             topic, number = parcel.partition.place
-            data_by_topic.setdefault(topic, []).append((number, parcel.data(self._producer)))
+            data_by_topic.setdefault(topic, []).append((number, parcel.data()))
+            parcel.partition.numbers.unsettled = parcel.records
         # A broker with slow replicas reports that before we stop listening.
         patience = int(kafka_connection.ANSWER_SECONDS * 800)
         request = ProduceRequest(None, self._acks, patience, list(data_by_topic.items()))
@@ -215,9 +274,15 @@ class KafkaSink:
         """Apply the answer to a partition's first parcel; return whether to wait and send it again."""
         queue = queues[partition]
         parcel = queue[0]
+        if answer.fate in {Fate.UNKNOWN, Fate.BROKEN_OFF}:
+            parcel.is_uncertain = True
+        elif not parcel.is_uncertain:
+            partition.numbers.unsettled = ()
         if answer.fate is Fate.STORED:
             queue.popleft()
-            partition.stored(len(parcel.places))
+            if self._numbering.looks_back:
+                self._numbering.settle(partition.place, (write.batch[place] for place in parcel.places))
+            partition.stored(len(parcel.records))
         elif answer.fate is Fate.OBJECTIONABLE and not parcel.is_uncertain:
             queue.popleft()
             if len(parcel.places) == 1:
@@ -226,7 +291,7 @@ class KafkaSink:
                 said = answer.error(partition.topic.name)
                 write.errors[place] = Permanent(f"{said} (the event has {size} bytes)")
             else:
-                queue.extendleft(reversed(self._packer.halve(parcel, write.batch)))
+                queue.extendleft(reversed(self._packer.halve(parcel)))
         elif self._is_worth_waiting(parcel, answer, write):
             return True
         else:
@@ -241,7 +306,6 @@ class KafkaSink:
         if partition.refused_since is None:
             partition.refused_since = now
         parcel.breaks += answer.fate is Fate.BROKEN_OFF
-        parcel.is_uncertain = parcel.is_uncertain or answer.fate in {Fate.UNKNOWN, Fate.BROKEN_OFF}
         if answer.fate not in {Fate.NOT_NOW, Fate.UNKNOWN, Fate.BROKEN_OFF} or parcel.breaks >= MOST_BREAKS:
             return False
         # A parcel that may have been stored must not be sent under another number.
@@ -258,13 +322,18 @@ class KafkaSink:
         # A permanent refusal concerns the whole topic.
         rest = error if isinstance(error, Permanent) else NotTried("an earlier batch was not stored")
         if first.breaks >= MOST_BREAKS:
-            size = len(first.data(self._producer))
+            size = len(first.data())
             hint = f"a batch of {size} bytes; is that more than its socket.request.max.bytes?"
             said = f"{error}, {first.breaks} times in a row after it was sent {hint}"
             # It answered a question each time before that, so a single record is to blame itself.
-            error = Permanent(said) if len(first.places) == 1 else Disconnected(said)
+            error = Permanent(said) if len(first.records) == 1 else Disconnected(said)
+        repeated = self._lost.repeated if self._lost else 0
+        is_hopeless = first.breaks >= MOST_BREAKS or answer.fate in {Fate.OBJECTIONABLE, Fate.FORBIDDEN}
+        if answer.fate is Fate.NUMBERS_LOST or (first.is_uncertain and is_hopeless):
+            in_doubt = self._numbering.start_over(first.partition.place)
+            repeated += 0 if isinstance(error, Permanent) else in_doubt
         if first.is_uncertain or isinstance(error, Disconnected):
-            self._lost = str(error)
+            self._lost = Disconnected(str(error), repeated=repeated)
         for parcel in queue:
             write.errors.update(dict.fromkeys(parcel.places, error if parcel is first else rest))
         queue.clear()

@@ -12,6 +12,7 @@ from bronze_sidecar.errors import DeliveryError
 from bronze_sidecar.sinks.kafka.answers import NO_TOPIC, by_code
 from bronze_sidecar.sinks.kafka.batches import Topic
 from bronze_sidecar.sinks.kafka.connection import KafkaConnection
+from bronze_sidecar.sinks.kafka.numbering import Numbering
 from bronze_sidecar.sinks.kafka.registry import Registry
 
 RETRY_SECONDS = 0.1
@@ -23,9 +24,10 @@ PATIENCE_SECONDS = 2.0
 class Topics:
     """The topics that records go to, as far as known."""
 
-    def __init__(self, connection: KafkaConnection, registry: Registry | None) -> None:
+    def __init__(self, connection: KafkaConnection, registry: Registry | None, numbering: Numbering) -> None:
         self.known: dict[str, Topic] = {}
         self._connection = connection
+        self._numbering = numbering
         self._registry = registry
         self._missing_since: dict[str, float] = {}
         connection.cluster.add_listener(self._look)
@@ -50,7 +52,7 @@ class Topics:
                 except DeliveryError as error:
                     reasons[name] = error
                 else:
-                    self.known[name] = Topic(name, frame)
+                    self.known[name] = Topic(name, frame, self._numbering)
                     self.known[name].have(len(cluster.partitions_for_topic(name)))
             elif name in cluster.unauthorized_topics:
                 reasons[name] = by_code(errors.TopicAuthorizationFailedError.errno).error(name)

@@ -47,8 +47,8 @@ class BatchConfirmation:
 
     def end_command(self) -> bytes:
         """Return the command that ends the batch, to a subject that may be published to; empty if none is."""
-        subjects = [record.address.destination for record in reversed(self._records)]
-        allowed = next((each for each in subjects if each.lower() not in self.forbidden), None)
+        subjects = (record.address.destination for record in reversed(self._records))
+        allowed = next((each for each in subjects if each not in self.forbidden), None)
         if allowed is None:
             return b""
         self._end_subject = allowed.encode()
@@ -73,13 +73,13 @@ class BatchConfirmation:
     def forbid(self, subject: str) -> None:
         """Take note that the user may not publish to a subject; the batch may have to be ended anew."""
         self.forbidden.add(subject)
-        if self._end_subject.decode().lower() == subject:
+        if self._end_subject.decode() == subject:
             self.finished.set()
 
     @property
     def must_end_anew(self) -> bool:
         """Whether the end did not reach the server, for the user may not publish to its subject."""
-        return self.stored is None and self._end_subject.decode().lower() in self.forbidden
+        return self.stored is None and self._end_subject.decode() in self.forbidden
 
     def refused(self) -> tuple[int, bytes]:
         """Return the index of the first message that was not stored, and the server's answer to it.
@@ -87,7 +87,7 @@ class BatchConfirmation:
         The answer is empty if there is none: the message did not reach the server.
         """
         index = self._first_refused() if self.stored is None else self.stored
-        is_forbidden = self._records[index].address.destination.lower() in self.forbidden
+        is_forbidden = self._records[index].address.destination in self.forbidden
         return index, FORBIDDEN.encode() if is_forbidden else self.refusals.get(index + 1, b"")
 
     def _first_refused(self) -> int:
@@ -97,6 +97,6 @@ class BatchConfirmation:
         numbers += [
             number
             for number, record in enumerate(self._records, 1)
-            if record.address.destination.lower() in self.forbidden
+            if record.address.destination in self.forbidden
         ]
         return min(min(numbers, default=1), len(self._records)) - 1

@@ -12,6 +12,7 @@ from bronze_buses.nats import TakingTransport
 
 from bronze_sidecar.routing.rules import Record
 
+_FORBIDDEN_SUBJECT = re.compile(rb"-ERR 'Permissions Violation for Publish to \"(.*)\"'")
 FORBIDDEN = "the user may not publish to the subject: check the permissions of --nats-user"
 
 
@@ -24,7 +25,7 @@ class AnswerWindow(Protocol):
         """Accept answers, each with the number of its window and that of its message there."""
 
     def forbid(self, subject: str) -> None:
-        """Take note that the user may not publish to a subject; the library tells it in lower case."""
+        """Take note that the user may not publish to a subject."""
 
 
 class Confirmations:
@@ -51,7 +52,7 @@ class Confirmations:
         self._close(stored)
 
     def forbid(self, subject: str) -> None:
-        destinations = [record.address.destination.lower() for record in self._records]
+        destinations = [record.address.destination for record in self._records]
         for number in [each for each in self.open if destinations[each - 1] == subject]:
             self._refuse(number, FORBIDDEN.encode())
 
@@ -100,12 +101,7 @@ class ConfirmingTransport(TakingTransport):
         )
         self._beginnings = (b"MSG " + self.inbox.encode(), b"HMSG " + self.inbox.encode())
         self._rest = b""
-
-    def note_error(self, text: str) -> None:
-        """Settle what the server refuses other than by an answer; the library makes the text lower case."""
-        violation = re.search(r'permissions violation for publish to "(.*)"', text)
-        if violation and self.window:
-            self.window.forbid(violation[1])
+        self._line = b""
 
     def note_loss(self) -> None:
         """Stop waiting for answers that will not come."""
@@ -123,7 +119,17 @@ class ConfirmingTransport(TakingTransport):
         begin = self._incomplete(rest)
         self._rest = rest[begin:]
         others.append(rest[:begin])
-        return b"".join(others)
+        for_library = b"".join(others)
+        if for_library:
+            self._look_for_refusals(for_library)
+        return for_library
+
+    def _look_for_refusals(self, received: bytes) -> None:
+        """Settle what the server refuses other than by an answer; the library tells it in lower case."""
+        *lines, self._line = (self._line + received).split(b"\r\n")
+        for violation in filter(None, map(_FORBIDDEN_SUBJECT.match, lines)):
+            if self.window:
+                self.window.forbid(violation[1].decode())
 
     def _incomplete(self, rest: bytes) -> int:
         """Return where an incomplete answer begins."""

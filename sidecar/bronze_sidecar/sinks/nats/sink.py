@@ -18,7 +18,7 @@ from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits, delivery_error
 from bronze_sidecar.sinks.nats.answers import BATCHES_DISABLED, error_code, is_no_stream, refusal
 from bronze_sidecar.sinks.nats.batches import APPEND, START, BatchConfirmation, reply_of
-from bronze_sidecar.sinks.nats.commands import command, header_line, payload_size
+from bronze_sidecar.sinks.nats.commands import head_of, header_line, prepare
 from bronze_sidecar.sinks.nats.confirmations import (
     FORBIDDEN,
     AnswerWindow,
@@ -43,7 +43,7 @@ CORE_ORDER = "as long as the connection holds: core NATS stores nothing"
 async def open_nats(options: Nats, route: Route) -> AsyncIterator[NatsSink]:
     """Connect, check that a stream accepts our subjects, and close at the end."""
     transport = ConfirmingTransport()
-    connection = NatsConnection(transport, on_error=transport.note_error, on_loss=transport.note_loss)
+    connection = NatsConnection(transport, on_loss=transport.note_loss)
     try:
         try:
             await connection.open(_login(options), "bronze-sidecar")
@@ -70,7 +70,7 @@ def _login(options: Nats) -> NatsLogin:
 class Prepared(NamedTuple):
     """Commands, their records and these records' places in the batch; and the records that are too large."""
 
-    commands: list[bytes]
+    commands: bytes
     records: Sequence[Record]
     places: Sequence[int]
     oversized: list[Failed]
@@ -136,25 +136,26 @@ class NatsSink:
 
     def _prepare(self, batch: Sequence[Record], first_reply: bytes, reply: bytes) -> Prepared:
         """Make the commands; a `%d` in a reply stands for the message's number."""
-        commands: list[bytes] = []
+        pieces: list[bytes] = []
         oversized: list[Failed] = []
         number, more, most, more_headers = 0, b"", self._max_payload, self._more_headers
-        answer_to = first_reply
+        head, next_head = head_of(first_reply), head_of(reply)
         for place, record in enumerate(batch):
-            number += 1
+            event = record.event
             if more_headers:
-                more = b"".join(
-                    header_line(name, value) + b"\r\n" for name, value in more_headers(record.event)
-                )
-            made = command(record, more, answer_to % number if answer_to else b"")
-            # The command's first line is not part of the payload, but a record so close to the limit is rare.
-            if len(made) > most and (size := payload_size(made)) > most:
-                number -= 1
+                more = b"".join(header_line(name, value) + b"\r\n" for name, value in more_headers(event))
+            start, headers, length = record.address.prepared or prepare(record.address)
+            event_id, envelope = event.id.encode(), event.envelope
+            headers_size = length + len(event_id) + len(more)
+            size = headers_size + len(envelope)
+            if size > most:
                 reason = f"the record has {size} bytes; the server allows {most}"
                 oversized.append(Failed(place, Permanent(reason)))
                 continue
-            commands.append(made)
-            answer_to = reply
+            number += 1
+            pieces += head % (start, number, headers_size, size, headers, event_id, more), envelope, b"\r\n"
+            head = next_head
+        commands = b"".join(pieces)
         if not oversized:
             return Prepared(commands, batch, range(len(batch)), oversized)
         lost = {failure.place for failure in oversized}
@@ -167,7 +168,7 @@ class NatsSink:
         commands, records, places, failures = self._prepare(batch, b"", b"")
         self._transport.window = window = ForbiddenSubjects()
         try:
-            await self._send(b"".join(commands))
+            await self._send(commands)
             # What the server refuses it says before it answers.
             await self.ping()
         finally:
@@ -175,18 +176,18 @@ class NatsSink:
         return failures + [
             Failed(place, Permanent(FORBIDDEN))
             for place, record in zip(places, records, strict=True)
-            if record.address.destination.lower() in window.subjects
+            if record.address.destination in window.subjects
         ]
 
     # -- with a confirmation for each message
 
     async def _one_by_one(self, batch: Sequence[Record]) -> list[Failed]:
-        reply = f"{self._transport.inbox}.{self._windows}.%d ".encode()
+        reply = f"{self._transport.inbox}.{self._windows}.%d".encode()
         commands, records, places, failures = self._prepare(batch, reply, reply)
         if not commands:
             return failures
         window = Confirmations(self._windows, records)
-        await self._exchange(b"".join(commands), window, ANSWER_SECONDS)
+        await self._exchange(commands, window, ANSWER_SECONDS)
         if not window.finished.is_set():
             raise self._silence(f"{len(window.open)} messages")
         if window.open:
@@ -201,12 +202,12 @@ class NatsSink:
     async def _in_batch(self, batch: Sequence[Record]) -> list[Failed]:
         reply = reply_of(self._transport.inbox, self._transport.batch_prefix, self._windows)
         commands, records, places, failures = self._prepare(
-            batch, b"%b%%d.%d.$FI " % (reply, START), b"%b%%d.%d.$FI " % (reply, APPEND)
+            batch, b"%b%%d.%d.$FI" % (reply, START), b"%b%%d.%d.$FI" % (reply, APPEND)
         )
         if not commands:
             return failures
         window = BatchConfirmation(self._windows, reply, records)
-        await self._exchange(b"".join(commands) + window.end_command(), window, ASK_AGAIN_SECONDS)
+        await self._exchange(commands + window.end_command(), window, ASK_AGAIN_SECONDS)
         for _ in range(int(ANSWER_SECONDS / ASK_AGAIN_SECONDS)):
             if window.finished.is_set() and not window.must_end_anew:
                 break
@@ -233,9 +234,9 @@ class NatsSink:
         """
         self._windows += 1
         last = records[(batch.stored or 0) - 1]
-        reply = f"{self._transport.inbox}.{self._windows}.%d ".encode()
+        reply = f"{self._transport.inbox}.{self._windows}.%d".encode()
         window = Confirmations(self._windows, [last])
-        await self._exchange(b"".join(self._prepare([last], reply, reply).commands), window, ANSWER_SECONDS)
+        await self._exchange(self._prepare([last], reply, reply).commands, window, ANSWER_SECONDS)
         if window.open:
             raise self._silence("a message sent again")
         if window.refusals:

@@ -10,7 +10,8 @@ from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
-from bronze_sidecar.sinks.kafka.batches import BATCH_BYTES, Packer, Parcel, Partition, Producer, Topic
+from bronze_sidecar.sinks.kafka.batches import BATCH_BYTES, Packer, Parcel, Partition, Topic
+from bronze_sidecar.sinks.kafka.numbering import Numbering, Producer
 from bronze_sidecar.sinks.kafka.registry import SCHEMA
 from configurations import with_minimum
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -41,17 +42,17 @@ def batch_of(*events: Event) -> tuple[list[Record], Packer]:
     return records, Packer(route, "none")
 
 
-def topic(partitions: int, frame: bytes = b"") -> dict[str, Topic]:
-    made = Topic("t", frame)
+NOBODY = Producer()
+
+
+def topic(partitions: int, frame: bytes = b"", producer: Producer = NOBODY) -> dict[str, Topic]:
+    made = Topic("t", frame, Numbering(producer=producer))
     made.have(partitions)
     return {"t": made}
 
 
-NOBODY = Producer()
-
-
-def unpack(parcel: Parcel, producer: Producer = NOBODY) -> tuple[Any, list[Any]]:
-    batch = DefaultRecordBatch(bytes(parcel.data(producer)))
+def unpack(parcel: Parcel) -> tuple[Any, list[Any]]:
+    batch = DefaultRecordBatch(bytes(parcel.data()))
     return batch, list(batch)
 
 
@@ -75,7 +76,7 @@ def test_a_parcel_is_no_larger_than_brokers_take() -> None:
     batch, packer = batch_of(*(event("A", number, bytes(100_000)) for number in range(25)))
     ((_, queue),) = packer.pack(batch, range(25), topic(1)).items()
     assert [len(parcel.places) for parcel in queue] == [9, 9, 7]
-    assert all(len(parcel.data(NOBODY)) <= BATCH_BYTES for parcel in queue)
+    assert all(len(parcel.data()) <= BATCH_BYTES for parcel in queue)
     values = [record.value for parcel in queue for record in unpack(parcel)[1]]
     assert values == [bytes(100_000)] * 25
 
@@ -89,7 +90,7 @@ def test_a_record_of_any_size_gets_a_parcel() -> None:
 def test_halves_have_the_same_records_and_partition() -> None:
     batch, packer = batch_of(*(event("A", number, b"%d" % number) for number in range(7)))
     ((partition, queue),) = packer.pack(batch, range(7), topic(5)).items()
-    halves = packer.halve(queue[0], batch)
+    halves = packer.halve(queue[0])
     assert [half.places for half in halves] == [[0, 1, 2], [3, 4, 5, 6]]
     assert all(half.partition is partition for half in halves)
     assert [record.value for record in unpack(halves[1])[1]] == [b"3", b"4", b"5", b"6"]
@@ -97,14 +98,14 @@ def test_halves_have_the_same_records_and_partition() -> None:
 
 def test_a_batch_keeps_the_number_it_was_first_sent_with() -> None:
     batch, packer = batch_of(*(event("A", number) for number in range(3)))
-    ((partition, queue),) = packer.pack(batch, range(3), topic(1)).items()
-    partition.sequence = 2**31 - 2
-    header, _ = unpack(queue[0], Producer(7, 1))
+    ((partition, queue),) = packer.pack(batch, range(3), topic(1, producer=Producer(7, 1))).items()
+    partition.numbers.next = 2**31 - 2
+    header, _ = unpack(queue[0])
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 2**31 - 2)
     partition.stored(3)
     # As the broker counts: after 2,147,483,647 comes 0.
-    assert partition.sequence == 1
-    header, _ = unpack(queue[0], Producer(7, 1))
+    assert partition.numbers.next == 1
+    header, _ = unpack(queue[0])
     assert header.base_sequence == 2**31 - 2
 
 
@@ -114,7 +115,7 @@ def test_a_partition_that_was_away_goes_on_with_its_numbers() -> None:
     made.have(2)
     assert [partition.place.partition for partition in made.partitions] == [0, 1]
     made.have(4)
-    assert [partition.sequence for partition in made.partitions] == [0, 0, 5, 0]
+    assert [partition.numbers.next for partition in made.partitions] == [0, 0, 5, 0]
 
 
 def test_a_frame_goes_before_every_value() -> None:

@@ -1,0 +1,105 @@
+"""A Delta table that grows by appending, for which a commit costs the same however many files it has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+import deltalake
+import deltalake.exceptions
+import pyarrow as pa
+from pyarrow.fs import LocalFileSystem
+
+from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
+from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, in_log, log_folder
+from bronze_pipeline.tables.files import Written
+from bronze_pipeline.tables.tables import DeltaTable, TableChanged, partition_values, stats, types
+
+CHECKPOINT_EVERY = 100
+"""Commits, and for a larger log more: a checkpoint costs as much as the log is large."""
+ACTIONS_FOR_EACH_COMMIT = 1000
+LOG_KEPT = timedelta(days=30)
+
+
+class LeanDeltaTable(DeltaTable):
+    """A Delta table on a local disk; elsewhere, or with features unknown to us, delta-rs does everything."""
+
+    def __init__(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...], name: str) -> None:
+        self._whole: deltalake.DeltaTable | None = None
+        self._log = _log_of(url, schema, partition_columns)
+        if self._log is None:
+            super().__init__(url, schema, partition_columns, name)
+            self._log = _log_of(url, schema, partition_columns)
+        else:
+            self._describe(url, schema, partition_columns)
+
+    @property
+    def _table(self) -> deltalake.DeltaTable:
+        """All that delta-rs knows of the table; loaded when it is needed."""
+        if self._whole is None:
+            self._whole = deltalake.DeltaTable(self.folder.url)
+        return self._whole
+
+    @_table.setter
+    def _table(self, table: deltalake.DeltaTable) -> None:
+        self._whole = table
+
+    def has(self, job: str, batch: int) -> bool:
+        if self._log is None:
+            return super().has(job, batch)
+        self._log.refresh()
+        return self._log.batches.get(job, -1) >= batch
+
+    def files(self) -> pa.Table:
+        # Perhaps newer than the log; then the next version is taken, and the commit is not made.
+        self._table.update_incremental()
+        return super().files()
+
+    def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
+        if self._log is None or removed:
+            super().commit(files, job, batch, removed=removed)
+            return
+        now = int(time.time() * 1000)
+        actions: list[Action] = [
+            {
+                "add": {
+                    "path": in_log(file.path),
+                    "partitionValues": partition_values(file),
+                    "size": file.size,
+                    "modificationTime": now,
+                    "dataChange": True,
+                    "stats": stats(file),
+                }
+            }
+            for file in files
+        ]
+        try:
+            self._log.append([*actions, {"txn": {"appId": job, "version": batch}}])
+        except VersionTaken as error:
+            raise TableChanged(self.folder.url) from error
+        self._keep_short(self._log)
+
+    def _keep_short(self, log: DeltaLog) -> None:
+        """Write a checkpoint now and then, and remove what is older than the log is kept."""
+        every = max(CHECKPOINT_EVERY, log.checkpoint_size // ACTIONS_FOR_EACH_COMMIT)
+        if log.version - log.checkpoint < every:
+            return
+        log.checkpoint_size = write_checkpoint(log.folder, log.version)
+        log.checkpoint = log.version
+        trim(LocalFileSystem(), str(log.folder), time.time() - LOG_KEPT.total_seconds())
+
+
+def _log_of(url: str, schema: pa.Schema, partition_columns: Sequence[str]) -> DeltaLog | None:
+    """Return the log of a table that can be used as it is; None if delta-rs has to see to it."""
+    folder = log_folder(url)
+    if folder is None:
+        return None
+    try:
+        log = DeltaLog(folder)
+        known = log.is_known and log.metadata["partitionColumns"] == list(partition_columns)
+        there = types(deltalake.Schema.from_json(log.metadata["schemaString"])) if known else None
+    except (OSError, ValueError, KeyError, TypeError, deltalake.exceptions.DeltaError):
+        # delta-rs may be able to read it, or says what is wrong.
+        return None
+    return log if there == types(deltalake.Schema.from_arrow(schema)) else None

@@ -1,0 +1,20 @@
+"""The compiled part of the hot path, where it is installed; the Python code does the same without it."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bronze_sidecar_native import Scanner
+
+    from bronze_sidecar.envelope.event import Event
+
+IS_INSTALLED = importlib.util.find_spec("bronze_sidecar_native") is not None
+
+
+def scanner_type() -> type[Scanner[Event]]:
+    """Return the scanner of envelopes; it must be installed."""
+    from bronze_sidecar_native import Scanner  # noqa: PLC0415 - only where it is installed
+
+    return Scanner

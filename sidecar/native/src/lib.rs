@@ -1,0 +1,12 @@
+//! The sidecar's hot path, compiled. It knows no policy: bytes in, events out, as the Python code makes them.
+
+mod envelopes;
+mod scanner;
+mod schema;
+mod wire;
+
+#[pyo3::pymodule]
+mod bronze_sidecar_native {
+    #[pymodule_export]
+    use super::scanner::Scanner;
+}

@@ -1,0 +1,60 @@
+"""The compiled scanner of envelopes finds what the Python code finds, and refuses what that refuses."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+
+import pytest
+from bronze_client.schema import NormalizedEvent
+from bronze_sidecar.envelope import native
+from fuzz_scanner import Comparison
+from odd_envelopes import USUAL, odd_envelope, varint
+
+BATCHES = int(os.environ.get("BATCHES", "2000"))
+needs_it = pytest.mark.skipif(not native.IS_INSTALLED, reason="there was no Rust compiler to build it")
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    return Comparison()
+
+
+def test_it_is_installed_where_there_is_a_compiler() -> None:
+    assert native.IS_INSTALLED or not shutil.which("cargo")
+
+
+@needs_it
+def test_both_make_the_same_of_odd_envelopes(comparison: Comparison) -> None:
+    rnd = random.Random(0)  # noqa: S311 - not a secret
+    events = 0
+    for _ in range(BATCHES):
+        envelopes = [odd_envelope(rnd) for _ in range(rnd.choice((1, 1, 4)))]
+        found, count = comparison.differs(envelopes)
+        assert not found, f"{[envelope.hex() for envelope in envelopes]}: {found}"
+        events += count
+    # Enough of them are envelopes, and enough are not.
+    assert 0.05 < events / BATCHES < 1
+
+
+@needs_it
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        USUAL,
+        NormalizedEvent(exchange="x").SerializeToString(),
+        NormalizedEvent(symbol="x").SerializeToString(),
+        USUAL + varint(6 << 3) + varint(3),  # another origin
+        USUAL + varint(6 << 3) + varint(77),  # an origin that is not known
+        USUAL + varint(6 << 3) + varint(2**64 - 1),
+        USUAL + varint(3 << 3 | 2) + varint(506) + "é".encode() * 253,
+        USUAL + varint(3 << 3 | 2) + varint(1024) + "é".encode() * 512,
+        USUAL + varint(151 << 3 | 2) + b"\0",  # another payload
+        USUAL + varint(2 << 3 | 2) + b"\0",  # no exchange any more
+        b"",
+    ],
+)
+def test_both_make_the_same_of_an_envelope(comparison: Comparison, envelope: bytes) -> None:
+    assert comparison.differs([USUAL, envelope, USUAL])[0] == ""
+    assert comparison.differs([USUAL, envelope, USUAL], levels=(0, 5, 2**32 - 1))[0] == ""
