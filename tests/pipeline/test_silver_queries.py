@@ -174,11 +174,15 @@ def test_a_new_checkpoint_adds_nothing_twice(silver: Silver) -> None:
     silver.bronze.add(
         trade("r:0", "10", "1", 0), event("disconnect", "r:1", {"reason": "gone"}, exchange="a b/%c")
     )
+    silver.bronze.add(trade("r:2", "ten", "one", 0))
     silver.records()
+    faults = [("r:2", "price"), ("r:2", "qty")]
+    assert silver.rows("quarantine", "event_id", "column") == faults
     silver.folder = silver.folder / "other"
     (report,) = silver.records()
     assert report.outcome
-    assert (report.outcome.rows, report.outcome.duplicates) == ({"trades": 0, "disconnects": 0}, 2)
+    assert (report.outcome.rows, report.outcome.duplicates) == ({"trades": 0, "disconnects": 0}, 3)
+    assert silver.rows("quarantine", "event_id", "column") == faults
     assert silver.rows("disconnects", "event_id", "exchange", "reason") == [("r:1", "a b/%c", "gone")]
 
 

@@ -21,6 +21,7 @@ from bronze_pipeline.silver.storing import (
     QUARANTINE_PARTITION_COLUMNS,
     UncommittedFiles,
     distinct,
+    distinct_faults,
     prepare,
 )
 from bronze_pipeline.tables.files import Written
@@ -70,7 +71,7 @@ class RecordQuery:
         faults = [file for each in prepared.values() for file in each.faults]
         # Faults first: a repeated batch skips the tables that have it, and would not find their faults again.
         if faults and not self._quarantine.has(job, batch):
-            commit_new(self._quarantine, faults, job, batch, lambda files: files)
+            commit_new(self._quarantine, faults, job, batch, partial(distinct_faults, self._quarantine))
         stored: dict[str, int] = {}
         for name, each in prepared.items():
             table = self._tables[name]

@@ -109,18 +109,29 @@ def distinct(table: Table, files: Sequence[Written]) -> Sequence[Written]:
     new = pa.concat_tables(parts).combine_chunks()
     keys = new["dedupe_key"].combine_chunks()
     keep = first_of_each(keys)
-    known = _known(table, files, new)
+    known = _known(table, files, new, "dedupe_key")
     if len(known):
         fresh = pc.invert(pc.is_in(keys, value_set=known))
         keep = fresh if keep is None else pc.and_(keep, fresh)
     return files if keep is None else keep_rows(table.staging, files, keep)
 
 
-def _known(table: Table, files: Sequence[Written], new: pa.Table) -> pa.Array:
-    """Return the keys that the table already has."""
+def distinct_faults(quarantine: Table, files: Sequence[Written]) -> Sequence[Written]:
+    """Leave out of new files the faults of events that the quarantine table has: all of one come together."""
+    parts = [read_file(quarantine.staging, file.path, ["event_id", "event_ts"]) for file in files]
+    new = pa.concat_tables(parts).combine_chunks()
+    known = _known(quarantine, files, new, "event_id")
+    if not len(known):
+        return files
+    keep = pc.invert(pc.is_in(new["event_id"].combine_chunks(), value_set=known))
+    return keep_rows(quarantine.staging, files, keep)
+
+
+def _known(table: Table, files: Sequence[Written], new: pa.Table, column: str) -> pa.Array:
+    """Return which of the new values of a column the table already has."""
     folders = {file.path.rpartition("/")[0] for file in files}
     paths = [path for path in table.index()["path"].to_pylist() if path.rpartition("/")[0] in folders]
-    return values_there(table, paths, new["dedupe_key"], "dedupe_key", _near(new["event_ts"]))
+    return values_there(table, paths, new[column], column, _near(new["event_ts"]))
 
 
 def _near(times: pa.ChunkedArray) -> ds.Expression | None:
