@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+LONG_AGO = 1_700_000_000
+"""2023-11-14 22:13:20 UTC."""
 
 
 def at(seconds: float) -> datetime:
@@ -81,22 +84,40 @@ class Bronze:
     def __init__(self, folder: Path, format_: str = FORMATS[0]) -> None:
         self.lake = Lake(str(folder), format_)
         self._table = self.lake.events()
-        self._batch = 0
+        self.batch = 0
 
     @property
     def url(self) -> str:
         return self.lake.table_url("bronze")
 
     def add(self, *events: dict[str, Any]) -> None:
-        assert not self._table.has("tests", self._batch)
+        assert not self._table.has("tests", self.batch)
         writer = FileWriter(self._table.staging, EVENTS, "part")
         writer.write(pa.RecordBatch.from_pylist(list(events), EVENTS))
-        self._table.commit(writer.finish(), "tests", self._batch)
-        self._batch += 1
+        self._table.commit(writer.finish(), "tests", self.batch)
+        self.batch += 1
+
+
+def expire(table: Path) -> None:
+    """Make all that a Delta table's log has older than its retention, and have the log trimmed."""
+    log = table / "_delta_log"
+    found = deltalake.DeltaTable(table)
+    found.create_checkpoint()
+    for note in log.glob("0*"):
+        # A day for each version.
+        moment = LONG_AGO + int(note.name.partition(".")[0]) * 86_400
+        os.utime(note, (moment, moment))
+    found.cleanup_metadata()
+    assert [int(note.stem) for note in log.glob("*.json")] == [found.version()]
 
 
 def run(
-    spark: SparkSession, query: Query, folder: Path, *, max_records: int = 500_000
+    spark: SparkSession,
+    query: Query,
+    folder: Path,
+    *,
+    max_records: int = 500_000,
+    goes_on_after_loss: bool = False,
 ) -> list[SilverBatchReport]:
     """Run a query to the end of what there is, with its checkpoint below a folder."""
     reports: list[SilverBatchReport] = []
@@ -106,6 +127,7 @@ def run(
         trigger="",
         max_records=max_records,
         on_batch=reports.append,
+        goes_on_after_loss=goes_on_after_loss,
     )
     start(spark, query, how).awaitTermination()
     return reports

@@ -209,14 +209,6 @@ def test_only_files_that_may_hold_an_id_are_opened(lake: Lake) -> None:
     assert rows["event_id"].to_pylist() == ["a:10", "a:19"]
 
 
-def test_a_delta_table_with_other_columns_is_refused(tmp_path: Path) -> None:
-    deltalake.DeltaTable.create(
-        str(tmp_path / "lake" / "bronze"), schema=pa.schema([("event_id", pa.int64())])
-    )
-    with pytest.raises(TableError, match=r"has different columns: book_change, .*event_id"):
-        Lake(str(tmp_path / "lake")).events()
-
-
 def test_a_table_that_is_divided_otherwise_is_refused(lake: Lake) -> None:
     add(lake.open("bronze", EVENTS, ("exchange",)), 0, events("a:1"))
     with pytest.raises(TableError, match=r"is partitioned by exchange, but must be by date, exchange\.$"):

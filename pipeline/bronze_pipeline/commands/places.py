@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from bronze_cli.problems import Fault
 from bronze_cli.values import Scalar
 
-from bronze_pipeline.decoding.schema import EVENTS
+from bronze_pipeline.decoding.schema import IDENTITY
 from bronze_pipeline.tables.commit_log import CommitLog
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.lake import Lake
@@ -51,7 +51,8 @@ def _problem_with_bronze(place: str) -> str | None:
         return f"the table at {place} cannot be read: {in_one_line(error)}"
     if there is None:
         return f"there is no table at {place}."
-    missing = [name for name in EVENTS.names if name not in there]
+    # Others may have been added to the schema after the table was made.
+    missing = [name for name in IDENTITY if name not in there]
     return f"the table at {place} is not a bronze table: it has no {missing[0]}." if missing else None
 
 
@@ -64,4 +65,4 @@ def _columns(url: str, kind: str) -> set[str]:
         for file in notes.commit(number).files:
             schema: pa.Schema = pq.read_schema(f"{root}/{file.path}", filesystem=system)
             return {*schema.names, *file.partition}
-    return set(EVENTS.names)
+    return set(IDENTITY)

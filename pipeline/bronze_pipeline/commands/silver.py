@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bronze_cli.given import Names, from_flags, missing, parsed
 from bronze_cli.options import option, options_of
 from bronze_cli.problems import ConfigError, Problem
-from bronze_cli.values import Integer, ListOf
+from bronze_cli.values import Choice, Integer, ListOf
 
 from bronze_pipeline.commands.job_options import JobOptions
 from bronze_pipeline.commands.places import BronzeTable
@@ -46,6 +46,12 @@ class SilverOptions(JobOptions):
         Integer(1, 10**9),
         "Maximum events in a micro-batch; a bronze commit is never split.",
         default=500_000,
+    )
+    on_data_loss: str = option(
+        Choice("fail", "continue"),
+        "What to do if the log of a table no longer has what was not read: stop, or begin anew with what the"
+        " table has now. Rows that are already stored are not stored twice.",
+        default="fail",
     )
 
 

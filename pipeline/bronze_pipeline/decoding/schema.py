@@ -107,6 +107,9 @@ EVENTS = pa.schema(
     ]
 )
 
+IDENTITY = ("date", "payload_case", "event_id", "stream_id", "position", "level", "exchange", "symbol")
+"""The columns by which a bronze table is known as one, however old it is."""
+
 QUARANTINE_PARTITION_COLUMNS = ("date",)
 
 QUARANTINE = pa.schema(

@@ -10,7 +10,8 @@ from bronze_pipeline.sources.base import Bus, DataLoss
 LASTING_ERRORS = re.compile(
     r"bronze_(?:pipeline|buses)\.[\w.]*(?:DataLoss|OptionError|Refused|TableError): (.+)"
 )
-PASSING_ERRORS = re.compile(r"bronze_(?:pipeline|buses)\.[\w.]*Unreachable: (.+)")
+# Whether one that fell behind can go on is decided when it starts again.
+PASSING_ERRORS = re.compile(r"bronze_(?:pipeline|buses)\.[\w.]*(?:Unreachable|FellBehind): (.+)")
 # Checkpoint errors that no retry can fix.
 BROKEN_CHECKPOINTS = re.compile(
     r"\[(?:STREAMING_CHECKPOINT_MISSING_METADATA_FILE|STREAMING_STATEFUL_OPERATOR_\w+"

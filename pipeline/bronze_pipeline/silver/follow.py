@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +25,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.silver.logs import NEW_CHECKPOINT, Added, DeltaLog, log_of
+from bronze_pipeline.silver.logs import Added, DeltaLog, FellBehind, log_of, shown
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, most
 from bronze_pipeline.sources.options import OptionError, StreamOptions, read_options
 from bronze_pipeline.tables.files import NULL_PARTITION, Folder
 from bronze_pipeline.tables.tables import TableError, in_one_line
 
 NAME = "bronze.table"
+NEW_CHECKPOINT = "Use a new checkpoint; rows already in the silver tables are not stored twice."
 FILES = pa.schema([("path", pa.string()), ("partition", pa.string())])
 """A file, relative to the table's folder, and its partition values as JSON."""
 
@@ -60,19 +62,20 @@ class TableSource(DataSource):
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a table from a checkpoint onwards.
 
-    An offset says how many files of the `snapshot`, the version at which the checkpoint began, have been
-    read (`files`), and which version comes `next`.
+    An offset says which version comes `next`; everything before it has been read, up to the time `until`.
+    Only while the files that were there at the beginning are being read does it name their version,
+    `snapshot`, and how many of them have been read, `files`: the log keeps no version forever.
     """
 
     def __init__(self, url: str, max_records: int) -> None:
         self._log = log_of(url)
         self._max_records = max_records
         self._target: int | None = None
-        self._snapshot: list[Added] | None = None
+        self._snapshot: tuple[int, list[Added]] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        version = self._log.version()
-        return {"table": self._log.table_id(), "snapshot": version, "files": 0, "next": version + 1}
+        # Always the same: Spark asks again when it repeats the first batch, and the table has grown.
+        return {"table": self._log.table_id(), "next": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._max_records)
@@ -82,44 +85,116 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         self._check(start)
-        room = most(limit)
-        end = dict(start)
-        rows = 0
-        for file in self._files(start)[start["files"] :]:
-            if rows and room is not None and rows + file.rows > room:
-                return end
-            rows += file.rows
-            end["files"] += 1
         latest = self._log.version() if self._target is None else self._target
-        while end["next"] <= latest:
-            added = sum(file.rows for file in self._log.added(end["next"]))
-            if rows and room is not None and rows + added > room:
-                return end
-            rows += added
-            end["next"] += 1
+        room = Room(most(limit))
+        with self._naming_what_was_read(start):
+            end = dict(start)
+            if is_beginning(start):
+                if latest < 0 or not self._files(latest):
+                    return start
+                end = {"table": start["table"], "snapshot": latest, "files": 0, "next": latest + 1}
+            if is_in_snapshot(end):
+                for file in self._rest(end):
+                    if not room.takes(file.rows):
+                        return end
+                    end["files"] += 1
+            end = {name: end[name] for name in ("table", "next", "until") if name in end}
+            while end["next"] <= latest and room.takes(_rows(self._log.added(end["next"]))):
+                end["next"] += 1
+        if end != start and (until := self._log.time(end["next"] - 1)):
+            end["until"] = shown(until)
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._check(end)
-        files = self._files(start)[start["files"] : end["files"]]
-        for version in range(start["next"], end["next"]):
-            files += self._log.added(version)
-        return files
+        with self._naming_what_was_read(start):
+            if is_beginning(start):
+                if "snapshot" not in end:
+                    return [] if is_beginning(end) else self._files(end["next"] - 1)
+                start = {**end, "files": 0, "next": end["snapshot"] + 1}
+            files: list[Added] = []
+            if is_in_snapshot(start):
+                rest = self._rest(start)
+                files = rest[: end["files"] - start["files"]] if is_in_snapshot(end) else rest
+            for version in range(start["next"], end["next"]):
+                files = files + self._log.added(version)
+            return files
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Added)  # noqa: S101 - from `partitions`
         yield pa.RecordBatch.from_pylist([{"path": partition.path, "partition": partition.partition}], FILES)
 
-    def _files(self, offset: dict[str, Any]) -> list[Added]:
-        if self._snapshot is None:
-            self._snapshot = self._log.snapshot(offset["snapshot"])
-        return self._snapshot
+    def look(self, start: dict[str, Any], end: dict[str, Any] | None = None) -> dict[str, Any]:
+        """See that what a batch reads is still there; return where it ends. Raise FellBehind otherwise."""
+        end = end or self.latestOffset(start, self.getDefaultReadLimit())
+        files = [file.path for file in self.partitions(start, end) if isinstance(file, Added)]
+        system, root = Folder(self._log.url, ()).open()
+        for file, found in zip(
+            files, system.get_file_info([f"{root}/{file}" for file in files]), strict=True
+        ):
+            if not found.is_file:
+                raise FellBehind(_gone(file, self._log.url))
+        return end
+
+    def _rest(self, offset: dict[str, Any]) -> list[Added]:
+        """Return the files of the snapshot that have not been read."""
+        version, read = offset["snapshot"], offset["files"]
+        try:
+            return self._files(version)[read:]
+        except FellBehind:
+            # Offsets of the version before this one named a snapshot also when it had been read.
+            if self._log.count(version) == read:
+                return []
+            raise
+
+    def _files(self, version: int) -> list[Added]:
+        if self._snapshot is None or self._snapshot[0] != version:
+            self._snapshot = version, self._log.snapshot(version)
+        return self._snapshot[1]
+
+    @contextmanager
+    def _naming_what_was_read(self, start: dict[str, Any]) -> Iterator[None]:
+        try:
+            yield
+        except FellBehind as error:
+            if "until" not in start:
+                raise
+            raise FellBehind(f"{error}; what was read before is of {start['until']}") from error
 
     def _check(self, offset: dict[str, Any]) -> None:
         if offset["table"] != self._log.table_id():
             raise OptionError(
                 f"the table at {self._log.url} was recreated after the checkpoint was made. {NEW_CHECKPOINT}"
             )
+
+
+def is_beginning(offset: dict[str, Any]) -> bool:
+    """Return whether nothing has been read."""
+    return bool(offset["next"] == 0)
+
+
+def is_in_snapshot(offset: dict[str, Any]) -> bool:
+    """Return whether the files that were there at the beginning are still being read, as far as it says."""
+    return "snapshot" in offset and bool(offset["next"] == offset["snapshot"] + 1)
+
+
+def _rows(files: Iterable[Added]) -> int:
+    return sum(file.rows for file in files)
+
+
+class Room:
+    """The rows that a micro-batch may still get."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._rows = 0
+
+    def takes(self, rows: int) -> bool:
+        """Take rows if there is room for all of them; the first are always taken."""
+        if self._rows and self._most is not None and self._rows + rows > self._most:
+            return False
+        self._rows += rows
+        return True
 
 
 def table_frame(spark: SparkSession, url: str, columns: Sequence[str]) -> DataFrame:
@@ -162,15 +237,13 @@ class ReadFiles:
             if name in self.schema.names
         }
         try:
-            file = ds.dataset(target, filesystem=system, format="parquet")
-            for rows in file.to_batches(columns=stored.names, filter=self.where, batch_size=ROWS_IN_BATCH):
+            # The file may lack fields that were added to the table later, or have some that are newer.
+            file = ds.dataset(target, filesystem=system, format="parquet", schema=stored)
+            for rows in file.to_batches(filter=self.where, batch_size=ROWS_IN_BATCH):
                 if len(rows):
-                    # Casting a batch without columns would lose its rows.
-                    yield self._complete(rows.cast(stored) if stored.names else rows, known)
+                    yield self._complete(rows, known)
         except FileNotFoundError as error:
-            raise OptionError(
-                f"the file {path} of the table at {self.url} is gone. {NEW_CHECKPOINT}"
-            ) from error
+            raise FellBehind(_gone(path, self.url)) from error
         except pa.ArrowInvalid as error:
             raise TableError(
                 f"the file {path} of the table at {self.url} is damaged: {in_one_line(error)}"
@@ -186,6 +259,10 @@ class ReadFiles:
             pa.repeat(known[name], len(rows)) if name in known else rows[name] for name in self.schema.names
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _gone(path: str, url: str) -> str:
+    return f"the file {path} of the table at {url} is gone"
 
 
 def _partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:

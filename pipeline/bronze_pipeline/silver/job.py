@@ -119,6 +119,8 @@ def run_silver(plan: SilverPlan) -> int:
             options.trigger.words,
             options.max_records_per_batch,
             watch.on_batch,
+            goes_on_after_loss=options.on_data_loss == "continue",
+            note=watch.progress.note,
         )
         first, second = stages(spark, plan)
         try:

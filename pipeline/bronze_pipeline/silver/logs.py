@@ -1,16 +1,23 @@
-"""The logs of tables that are followed: which version added which files."""
+"""The logs of tables that are followed: which version added which files.
+
+Logs are trimmed: delta-rs removes entries older than 30 days, and `vacuum` the files that compaction has
+replaced. A reader that still needs what is gone has fallen behind.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 import deltalake
 import deltalake.exceptions
 import pyarrow as pa
+from pyarrow.fs import FileSelector
 from pyspark.sql.datasource import InputPartition
 
 from bronze_pipeline.sources.options import OptionError
@@ -18,7 +25,11 @@ from bronze_pipeline.tables.commit_log import Commit, CommitLog
 from bronze_pipeline.tables.files import Folder, Written
 from bronze_pipeline.tables.tables import format_of
 
-NEW_CHECKPOINT = "Use a new checkpoint; rows already in the silver tables are not stored twice."
+COMMIT = re.compile(r"(\d{20})\.json")
+
+
+class FellBehind(Exception):  # noqa: N818 - named for what it says
+    """What a reader needs next is no longer in the table's log, or its file is gone; the text says what."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,15 @@ class Log(Protocol):
 
     def added(self, version: int) -> list[Added]:
         """Return the files that a version added."""
+
+    def count(self, version: int) -> int:
+        """Return how many files the table had at a version that is itself no longer in the log."""
+
+    def oldest(self) -> int:
+        """Return the oldest version that the log has; the one after the newest if it has none."""
+
+    def time(self, version: int) -> datetime | None:
+        """Return when a version was committed; None if the log no longer says so."""
 
 
 def log_of(url: str) -> Log:
@@ -76,26 +96,46 @@ class DeltaLog:
         try:
             actions = pa.table(deltalake.DeltaTable(self.url, version).get_add_actions())
         except deltalake.exceptions.DeltaError as error:
-            raise OptionError(
-                f"version {version} of the table at {self.url} is gone. {NEW_CHECKPOINT}"
-            ) from error
+            if self.oldest() <= version:
+                raise
+            raise FellBehind(_gone(self, version)) from error
         return [_described(row) for row in sorted(actions.to_pylist(), key=_order)]
 
     def added(self, version: int) -> list[Added]:
-        system, root = Folder(self.url, ()).open()
-        try:
-            with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as stream:
-                actions = [json.loads(line) for line in stream.read().splitlines() if line]
-        except FileNotFoundError as error:
-            raise OptionError(
-                f"version {version} of the table at {self.url} is no longer in its log. {NEW_CHECKPOINT}"
-            ) from error
-        adds = [each["add"] for each in actions if "add" in each]
+        adds = [each["add"] for each in self._actions(version) if "add" in each]
         return [
             Added(unquote(add["path"]), json.dumps(add["partitionValues"]), _rows(add))
             for add in adds
             if add["dataChange"]
         ]
+
+    def count(self, version: int) -> int:
+        latest = self.version()
+        count = len(pa.table(self._open().get_add_actions()))
+        for later in range(version + 1, latest + 1):
+            for action in self._actions(later):
+                count += ("remove" in action) - ("add" in action)
+        return count
+
+    def oldest(self) -> int:
+        system, root = Folder(self.url, ()).open()
+        names = (file.base_name for file in system.get_file_info(FileSelector(f"{root}/_delta_log")))
+        found = [int(match[1]) for match in map(COMMIT.fullmatch, names) if match]
+        return min(found, default=self.version() + 1)
+
+    def time(self, version: int) -> datetime | None:
+        system, root = Folder(self.url, ()).open()
+        moment: datetime | None = system.get_file_info(f"{root}/_delta_log/{version:020}.json").mtime
+        return moment
+
+    def _actions(self, version: int) -> Iterator[dict[str, Any]]:
+        system, root = Folder(self.url, ()).open()
+        try:
+            with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as stream:
+                lines = stream.read().splitlines()
+        except FileNotFoundError as error:
+            raise FellBehind(_gone(self, version)) from error
+        return (json.loads(line) for line in lines if line)
 
     def _open(self) -> deltalake.DeltaTable:
         # Opened on first use: the reader is sent to the workers, and a table cannot be.
@@ -123,9 +163,11 @@ class ParquetLog:
         return CommitLog(self.url).table_id()
 
     def snapshot(self, version: int) -> list[Added]:
+        # At least the version itself must be there.
+        first = min(self.oldest(), max(version, 0))
         files = [
             (_place(file.partition, file.lowest, number, file.path), file)
-            for number in range(version + 1)
+            for number in range(first, version + 1)
             for file in self._commit(number).files
         ]
         return [_noted(file) for _, file in sorted(files, key=lambda each: each[0])]
@@ -133,13 +175,36 @@ class ParquetLog:
     def added(self, version: int) -> list[Added]:
         return [_noted(file) for file in self._commit(version).files]
 
+    def count(self, version: int) -> int:
+        # Nothing but the notes says which files there are.
+        return len(self.snapshot(version))
+
+    def oldest(self) -> int:
+        return min(CommitLog(self.url).numbers(), default=0)
+
+    def time(self, version: int) -> datetime | None:
+        return CommitLog(self.url).time(version)
+
     def _commit(self, number: int) -> Commit:
         try:
             return CommitLog(self.url).commit(number)
         except FileNotFoundError as error:
-            raise OptionError(
-                f"commit {number} of the table at {self.url} is no longer noted. {NEW_CHECKPOINT}"
-            ) from error
+            raise FellBehind(_gone(self, number)) from error
+
+
+def _gone(log: Log, version: int) -> str:
+    """Say that the log does not have a version, and where it begins."""
+    oldest = log.oldest()
+    if oldest <= version:
+        return f"version {version} of the table at {log.url} is not in its log"
+    gap = f"version {version} is" if oldest == version + 1 else f"versions {version} to {oldest - 1} are"
+    began = log.time(oldest)
+    since = f" of {shown(began)}" if began else ""
+    return f"{gap} no longer in the log of the table at {log.url}, which begins with version {oldest}{since}"
+
+
+def shown(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _noted(file: Written) -> Added:

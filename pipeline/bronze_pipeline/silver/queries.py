@@ -18,10 +18,18 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from bronze_pipeline.bronze.job import QUERY_ID
-from bronze_pipeline.silver.follow import NAME, TableSource
+from bronze_pipeline.silver.checkpoints import Checkpoint
+from bronze_pipeline.silver.follow import NAME, TableSource, TableStreamReader
+from bronze_pipeline.silver.logs import FellBehind
+from bronze_pipeline.sources.options import OptionError
 
 # The API that keeps the books requires this one; it also holds more bars than memory can.
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+CONTINUE = (
+    "To begin anew with what the table has now, set --on-data-loss to continue; rows that are already stored"
+    " are not stored twice."
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,9 @@ class QuerySettings:
     trigger: str
     max_records: int
     on_batch: Callable[[SilverBatchReport], None]
+    goes_on_after_loss: bool = False
+    """Whether a query that has fallen behind its table begins anew, with what the table has now."""
+    note: Callable[[str], None] = print
 
 
 def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQuery:
@@ -91,6 +102,7 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
     spark.dataSource.register(TableSource)
     query.open(spark)
+    _catch_up(query, Checkpoint(spark, f"{how.checkpoints}/{query.name}"), how)
     options = {"table": query.source, "maxRecordsPerBatch": str(how.max_records)}
     files = spark.readStream.format(NAME).options(**options).load()
 
@@ -107,6 +119,26 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
     return writer.trigger(
         **({"availableNow": True} if how.available_now else {"processingTime": how.trigger})
     ).start()
+
+
+def _catch_up(query: Query, checkpoint: Checkpoint, how: QuerySettings) -> None:
+    """See that the table still has what the query reads next; otherwise let it begin anew, or refuse."""
+    stored, planned = checkpoint.stored(), checkpoint.planned()
+    if planned < 0:
+        return
+    reader = TableStreamReader(query.source, how.max_records)
+    start = reader.initialOffset() if stored < 0 else checkpoint.offset(stored)
+    end = checkpoint.offset(planned)
+    if start is None or end is None:
+        return
+    try:
+        # A batch that was planned and not stored comes again as it was.
+        reader.look(reader.look(start, end) if planned > stored else start)
+    except FellBehind as error:
+        if not how.goes_on_after_loss:
+            raise OptionError(f"{query.name}: {error}. {CONTINUE}") from error
+        checkpoint.set_aside()
+        how.note(f"{query.name}: {error}; it begins anew, with what the table has now")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -1,6 +1,7 @@
 """Bronze events to typed rows: for each kind of record a pure function of a frame.
 
-Every table begins with the same columns. `event_ts` is the exchange's time, or the local time if the
+Every table begins with the same columns. A field of a payload for which there is no rule here, because it is
+newer, is passed on under its name. `event_ts` is the exchange's time, or the local time if the
 exchange gives none, or else the sidecar's. Text that is not a number becomes NULL in its row and an entry in
 `faults`, which goes to the quarantine table; a number that the exchange did not give is NULL without a fault.
 
@@ -14,12 +15,13 @@ apart only by the event's id: two streams are two views of a book.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
+from pyspark.sql.types import StructType
 
 from bronze_pipeline.silver.columns import (
     NumberKind,
@@ -36,6 +38,12 @@ ENVELOPE = (
     "source", "exchange", "symbol", "local_ts", "ingest_ts", "origin", "meta",
 )  # fmt: skip
 """The bronze columns that every record needs in addition to its payload."""
+
+COMMON = (
+    "date", "exchange", "symbol", "event_ts", "local_ts", "ingest_ts", "dedupe_key",
+    "event_id", "stream_id", "position", "level", "source", "origin",
+)  # fmt: skip
+"""The columns with which every table begins."""
 
 PARTITION_COLUMNS = ("date", "exchange")
 FAULTS = "faults"
@@ -184,6 +192,8 @@ def _typed(
 ) -> DataFrame:
     """Select the common columns, the record's own, and its numbers with their scaled form."""
     texts = {name: F.col(f"{payload}.{name}_str") for name in numbers}
+    known = {*COMMON, *columns, *numbers, *(f"{name}_str" for name in numbers)}
+    columns = {**columns, **_newer(events, payload, known)}
     typed = events.where(F.col(payload).isNotNull()).select(
         *_common(payload, key, has_event_ts=has_event_ts),
         *(column.alias(name) for name, column in columns.items()),
@@ -200,6 +210,13 @@ def _typed(
         ),
         _faults(found),
     )
+
+
+def _newer(events: DataFrame, payload: str, known: Collection[str]) -> dict[str, Column]:
+    """Return the fields of a payload that are newer than the rules here; they are passed on as they are."""
+    kind = events.schema[payload].dataType
+    names = kind.names if isinstance(kind, StructType) else []
+    return {name: F.col(f"{payload}.{name}") for name in names if name not in known}
 
 
 def _common(payload: str, key: Column | None, *, has_event_ts: bool) -> list[Column]:

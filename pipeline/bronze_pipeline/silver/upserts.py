@@ -12,8 +12,9 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
-from bronze_pipeline.tables.files import FileWriter, Written, delete_file, read_file
+from bronze_pipeline.tables.files import NULL_PARTITION, FileWriter, Written, delete_file
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import ATTEMPTS, DeltaTable, TableChanged
 
@@ -51,14 +52,9 @@ class UpsertTable:
 
     def put_files(self, files: Sequence[Written], job: str, batch: int) -> None:
         """Do the same with rows that are in files already."""
-        keys = [
-            self._complete(
-                read_file(self._table.staging, file.path, self._key[1:]),
-                pa.scalar(file.partition[self._key[0]]).cast(self._table.schema.field(self._key[0]).type),
-            )
-            for file in files
-        ]
-        self._replace(files, pa.concat_tables(keys).select(self._key), job, batch)
+        schema = pa.schema([self._table.schema.field(name) for name in self._key])
+        keys = [self._read(file.path, _partition(file, self._key[0]), schema) for file in files]
+        self._replace(files, pa.concat_tables(keys), job, batch)
 
     def _replace(self, files: Sequence[Written], keys: pa.Table, job: str, batch: int) -> None:
         for _ in range(ATTEMPTS):
@@ -77,7 +73,8 @@ class UpsertTable:
 
     def _without(self, keys: pa.Table) -> tuple[list[Written], list[str]]:
         """Write what stays of the files that hold one of the keys; return that, and the files to remove."""
-        writer = FileWriter(self._table.staging, self._table.schema, "part")
+        # Rows that stay keep what a newer program stored in columns that this one does not know.
+        writer = FileWriter(self._table.staging, self._table.columns(), "part")
         touched: list[str] = []
         for path, partition in self._candidates(keys):
             kept = self._kept(path, partition, keys)
@@ -111,7 +108,7 @@ class UpsertTable:
 
     def _kept(self, path: str, partition: pa.Scalar, new: pa.Table) -> pa.Table | None:
         """Return the rows of a file whose keys are not among the new ones; None if that is all rows."""
-        old = self._complete(read_file(self._table.folder, path, self._key[1:]), partition)
+        old = self._read(path, partition, new.schema)
         numbers = pa.array(range(len(old)), pa.int64())
         keys = pa.concat_tables(
             [
@@ -123,10 +120,18 @@ class UpsertTable:
         kept = first.filter(pc.greater_equal(first, 0)).sort()
         if len(kept) == len(old):
             return None
-        return self._complete(read_file(self._table.folder, path), partition).take(kept)
+        return self._read(path, partition, self._table.columns()).take(kept)
 
-    def _complete(self, stored: pa.Table, partition: pa.Scalar) -> pa.Table:
-        """Add the partition column, and give all columns the table's types and order."""
-        found = stored.append_column(self._key[0], pa.repeat(partition, len(stored)))
-        schema = pa.schema([field for field in self._table.schema if field.name in found.schema.names])
-        return found.select(schema.names).cast(schema)
+    def _read(self, path: str, partition: pa.Scalar, schema: pa.Schema) -> pa.Table:
+        """Read some columns of a file; those that were added to the table later are NULL."""
+        system, root = self._table.folder.open()
+        name = self._key[0]
+        stored = pa.schema([field for field in schema if field.name != name])
+        rows = ds.dataset(f"{root}/{path}", filesystem=system, format="parquet", schema=stored).to_table()
+        dates = pa.repeat(partition.cast(schema.field(name).type), len(rows))
+        return rows.append_column(name, dates).select(schema.names)
+
+
+def _partition(file: Written, column: str) -> pa.Scalar:
+    value = file.partition[column]
+    return pa.scalar(None if value == NULL_PARTITION else value, pa.string())

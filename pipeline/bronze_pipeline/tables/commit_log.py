@@ -1,7 +1,9 @@
 """The commits of a plain Parquet table, as noted next to its files.
 
 The notes are numbered from 0, so that a reader can tell what is new. The first line of a note names the job
-and its batch; each other line describes a file.
+and its batch; each other line describes a file. The table's columns are noted too: a note for each set of
+columns with which a program has opened it, named by its content, so that two programs at once do not disturb
+each other.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 
 from pyarrow.fs import FileSelector, LocalFileSystem
 
@@ -21,6 +24,7 @@ from bronze_pipeline.tables.files import Folder, Written
 LOG = "_commits"
 ID = "table-id"
 NOTE = ".json"
+SCHEMA = ".schema"
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,19 @@ class CommitLog:
         """Return an id that distinguishes this table from another one at the same place."""
         return self._read(ID)
 
+    def schemas(self) -> list[str]:
+        """Return the columns that were noted, in no particular order, but always the same."""
+        return [self._read(f"{name}{SCHEMA}") for name in sorted(self._names(SCHEMA))]
+
+    def add_schema(self, text: str) -> None:
+        """Note columns."""
+        # Another process may have noted the same.
+        with suppress(FileExistsError):
+            self._write(f"{blake2b(text.encode(), digest_size=16).hexdigest()}{SCHEMA}", text)
+
     def numbers(self) -> list[int]:
         """Return the numbers of the commits, in order."""
-        found = self._system.get_file_info(FileSelector(self._folder))
-        names = [file.base_name.removesuffix(NOTE) for file in found if file.base_name.endswith(NOTE)]
+        names = self._names(NOTE)
         odd = next((name for name in names if not (name.isascii() and name.isdigit())), None)
         if odd is not None:
             raise ValueError(f"{LOG}/{odd}{NOTE} is not a commit note.")
@@ -63,6 +76,11 @@ class CommitLog:
 
     def has(self, number: int) -> bool:
         return bool(self._system.get_file_info(f"{self._folder}/{_name(number)}").is_file)
+
+    def time(self, number: int) -> datetime | None:
+        """Return when a commit was noted; None if it is not there."""
+        moment: datetime | None = self._system.get_file_info(f"{self._folder}/{_name(number)}").mtime
+        return moment
 
     def commits(self) -> list[Commit]:
         """Return the commits in order."""
@@ -90,6 +108,10 @@ class CommitLog:
         head = json.dumps({"job": commit.job, "batch": commit.batch})
         lines = [head, *(file.to_json() for file in commit.files)]
         self._write(_name(commit.number), "\n".join(lines))
+
+    def _names(self, ending: str) -> list[str]:
+        found = self._system.get_file_info(FileSelector(self._folder))
+        return [file.base_name.removesuffix(ending) for file in found if file.base_name.endswith(ending)]
 
     def _read(self, name: str) -> str:
         with self._system.open_input_stream(f"{self._folder}/{name}") as stream:

@@ -13,8 +13,9 @@ from pyarrow.fs import LocalFileSystem
 
 from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, in_log, log_folder
+from bronze_pipeline.tables.evolution import compare
 from bronze_pipeline.tables.files import Written
-from bronze_pipeline.tables.tables import DeltaTable, TableChanged, partition_values, stats, types
+from bronze_pipeline.tables.tables import DeltaTable, TableChanged, partition_values, stats
 
 CHECKPOINT_EVERY = 100
 """Commits, and for a larger log more: a checkpoint costs as much as the log is large."""
@@ -98,8 +99,10 @@ def _log_of(url: str, schema: pa.Schema, partition_columns: Sequence[str]) -> De
     try:
         log = DeltaLog(folder)
         known = log.is_known and log.metadata["partitionColumns"] == list(partition_columns)
-        there = types(deltalake.Schema.from_json(log.metadata["schemaString"])) if known else None
+        there = deltalake.Schema.from_json(log.metadata["schemaString"]) if known else None
     except (OSError, ValueError, KeyError, TypeError, deltalake.exceptions.DeltaError):
         # delta-rs may be able to read it, or says what is wrong.
         return None
-    return log if there == types(deltalake.Schema.from_arrow(schema)) else None
+    if there is None:
+        return None
+    return log if compare(there, deltalake.Schema.from_arrow(schema)).is_enough else None

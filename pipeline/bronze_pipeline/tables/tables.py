@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from typing import Protocol
 from urllib.parse import unquote
 
 import deltalake
@@ -26,9 +27,11 @@ import deltalake.exceptions
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs
+import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
 
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
+from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written, delete_file
 
 INDEX = pa.schema(
@@ -89,6 +92,11 @@ def _require_partitions(url: str, found: Sequence[str], wanted: Sequence[str]) -
     if list(found) != list(wanted):
         there, these = (", ".join(each) or "nothing" for each in (found, wanted))
         raise TableError(f"the table at {url} is partitioned by {there}, but must be by {these}.")
+
+
+def _require_types(url: str, found: Comparison) -> None:
+    if found.refused:
+        raise TableError(f"the table at {url} has other columns: {'; '.join(found.refused)}.")
 
 
 def in_one_line(error: Exception) -> str:
@@ -163,20 +171,34 @@ class DeltaTable:
                 name=name,
                 configuration={INDEXED: ",".join(_indexed(schema, partition_columns))},
             )
+            self._add_missing_fields(url)
         except (OSError, deltalake.exceptions.DeltaError) as error:
             raise TableError(f"cannot open the Delta table at {url}: {in_one_line(error)}") from error
-        there = types(self._table.schema())
-        wanted = types(deltalake.Schema.from_arrow(schema))
-        if there != wanted:
-            names = sorted(
-                name for name in there.keys() | wanted.keys() if there.get(name) != wanted.get(name)
-            )
-            raise TableError(f"the Delta table at {url} has different columns: {', '.join(names)}")
         _require_partitions(url, self._table.metadata().partition_columns, partition_columns)
 
     def _describe(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...]) -> None:
         self.folder = self.staging = Folder(url, partition_columns)
         self.schema = schema
+
+    def _add_missing_fields(self, url: str) -> None:
+        """Add the fields that the table lacks, in a commit of its own."""
+        wanted = deltalake.Schema.from_arrow(self.schema)
+        for attempt in range(EVOLUTION_ATTEMPTS):
+            found = compare(self._table.schema(), wanted)
+            _require_types(url, found)
+            if not found.added:
+                return
+            try:
+                self._table.alter.add_columns(found.schema.fields)
+            except deltalake.exceptions.CommitFailedError:
+                # Another process changed the table, and perhaps added the same.
+                if attempt == EVOLUTION_ATTEMPTS - 1:
+                    raise
+                self._table = deltalake.DeltaTable(url)
+
+    def columns(self) -> pa.Schema:
+        """Return all columns of the table, also those that are newer than this program."""
+        return pa.schema(self._table.schema().to_arrow())
 
     def has(self, job: str, batch: int) -> bool:
         self._table.update_incremental()
@@ -256,10 +278,33 @@ class ParquetTable:
             self._notes.create()
             self._system.create_dir(f"{self._root}/{STAGING}", recursive=True)
             self._commits = self._notes.commits()
-        except (OSError, ValueError) as error:
+            self._add_missing_fields(url)
+        except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
             raise TableError(f"cannot open the Parquet table at {url}: {in_one_line(error)}") from error
         for file in self._files():
             _require_partitions(url, list(file.partition), partition_columns)
+
+    def _add_missing_fields(self, url: str) -> None:
+        """Note the fields that the table lacks."""
+        wanted = deltalake.Schema.from_arrow(self.schema)
+        # The second look sees what another process noted at the same time.
+        for _ in range(2):
+            notes = [deltalake.Schema.from_json(text) for text in self._notes.schemas()]
+            known = reduce(lambda some, more: compare(some, more).schema, notes or [self._stored(wanted)])
+            found = compare(known, wanted)
+            _require_types(url, found)
+            if notes and not found.added:
+                return
+            self._notes.add_schema(found.schema.to_json())
+
+    def _stored(self, wanted: deltalake.Schema) -> deltalake.Schema:
+        """Return the columns of the newest file, for a table that is older than the notes of its columns."""
+        file = next((file for commit in reversed(self._commits) for file in commit.files), None)
+        if file is None:
+            return wanted
+        stored = pq.read_schema(f"{self._root}/{file.path}", filesystem=self._system)
+        divided = [field for field in wanted.fields if field.name in file.partition]
+        return deltalake.Schema([*divided, *deltalake.Schema.from_arrow(stored).fields])
 
     def has(self, job: str, batch: int) -> bool:
         known = {commit.number for commit in self._commits}
@@ -348,10 +393,6 @@ def stats(file: Written) -> str:
 
 def _indexed(schema: pa.Schema, partition_columns: Sequence[str]) -> list[str]:
     return [name for name in INDEXED_COLUMNS if name in schema.names and name not in partition_columns]
-
-
-def types(schema: deltalake.Schema) -> Mapping[str, Any]:
-    return {field.name: field.type.to_json() for field in schema.fields}
 
 
 def candidates(index: pa.Table, ranges: pa.Table, *, without_stream: bool) -> list[str]:
