@@ -28,7 +28,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 # Compiled code is kept whatever the machine prefers: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup check test test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-hook chaos clean
+.PHONY: help setup check test test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-hook chaos clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,7 +71,7 @@ lock: $(PYTHON_READY) ## Resolve the pinned versions anew
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  requirements/aws-emulator.in --output-file requirements/aws-emulator.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --extra server --constraint requirements/dev.txt pyproject.toml --output-file requirements/server.txt
+	  --extra server --extra msk --constraint requirements/dev.txt pyproject.toml --output-file requirements/server.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --extra spark --constraint requirements/dev.txt pyproject.toml --output-file requirements/pipeline.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
@@ -99,6 +99,9 @@ bench: $(PYTHON_READY) $(NATIVE_TRIED) $(KAFKA_READY) $(AWS_READY) ## Measure th
 
 bench-pipeline: $(PYTHON_READY) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) ## Measure decoding, and from each bus to bronze (QUICK=1)
 	PYTHONPATH=tests:tools python tests/bench/pipeline.py $(if $(QUICK),--quick) $(BENCH_ARGS)
+
+bench-growth: $(PYTHON_READY) ## Measure a micro-batch in a table of years (QUICK=1 for a smaller one)
+	PYTHONPATH=tests:tools python tests/bench/growth.py $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
 	PYTHONPATH=tests:tools python tests/bench/hook.py $(BENCH_ARGS)

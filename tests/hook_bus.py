@@ -20,12 +20,17 @@ from tardis_servers import wait_until
 STREAM = "BRONZE"
 
 
+def is_end(event: NormalizedEvent) -> bool:
+    """Whether it is the end of a stream."""
+    return event.meta["data_type"] == "stream_end"
+
+
 class HookBus:
     """What was published since the test began."""
 
     def __init__(self, server: NatsServer, process: SidecarProcess) -> None:
         self.sidecar = process
-        self._server = server
+        self.server = server
         self._first = 1
 
     @property
@@ -48,15 +53,18 @@ class HookBus:
 
     def read(self) -> list[NormalizedEvent]:
         """Return the envelopes that are there, in the order of the bus, without the ends of streams."""
-        return [event for event in asyncio.run(self._read()) if event.meta["data_type"] != "stream_end"]
+        return [event for event in self.read_all() if not is_end(event)]
+
+    def read_all(self) -> list[NormalizedEvent]:
+        """Return the envelopes that are there, in the order of the bus."""
+        return asyncio.run(self._read())
 
     def ends(self) -> list[dict[str, str]]:
         """Return the meta of the ends of streams that are there."""
-        events = asyncio.run(self._read())
-        return [dict(event.meta) for event in events if event.meta["data_type"] == "stream_end"]
+        return [dict(event.meta) for event in self.read_all() if is_end(event)]
 
     async def _last(self) -> int:
-        client = await nats.connect(self._server.url)
+        client = await nats.connect(self.server.url)
         try:
             return (await client.jetstream().stream_info(STREAM)).state.last_seq
         finally:
@@ -69,7 +77,7 @@ class HookBus:
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=self._first,
         )
-        client = await nats.connect(self._server.url)
+        client = await nats.connect(self.server.url)
         try:
             consumer = await client.jetstream().pull_subscribe("bronze.>", stream=STREAM, config=config)
             events: list[NormalizedEvent] = []
@@ -82,15 +90,15 @@ class HookBus:
 
 
 @contextlib.contextmanager
-def hook_bus() -> Iterator[HookBus]:
-    """Run a NATS server and a sidecar that publishes to it."""
+def hook_bus(*more: str) -> Iterator[HookBus]:
+    """Run a NATS server and a sidecar, with more options, that publishes to it."""
     directory = Path(tempfile.mkdtemp(prefix="hook-nats-"))
     server = NatsServer(directory)
     server.start()
     try:
         options = (
             *("--nats-servers", f"{HOST}:{server.port}", "--nats-stream", STREAM),
-            *("--nats-subject", "bronze.{{exchange}}"),
+            *("--nats-subject", "bronze.{{exchange}}", *more),
         )
         with sidecar(*options) as process:
             process.wait_until_ready()

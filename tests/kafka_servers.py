@@ -37,12 +37,15 @@ VARIABLE = "TEST_KAFKA_BROKERS"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 USER, PASSWORD = "app", "correct-horse"
+SCOPE = "bronze"
+"""What a token must be good for."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SECURE_LISTENERS = {
     "SASL": "SASL_PLAINTEXT",
     "TLS": "SSL",
     "MTLS": "SSL",
     "SASLTLS": "SASL_SSL",
+    "OAUTH": "SASL_PLAINTEXT",
     "PROXIED": "PLAINTEXT",
 }
 
@@ -165,6 +168,15 @@ class KafkaServer(NativeServer):
             "allow.everyone.if.no.acl.found": "true",
         }
         modules = "org.apache.kafka.common.security"
+        # Kafka's own validator of tokens without a signature.
+        settings |= {
+            "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.oauth.oauthbearer.connections.max.reauth.ms": "3600000",
+            "listener.name.oauth.oauthbearer.sasl.jaas.config": (
+                f"{modules}.oauthbearer.OAuthBearerLoginModule required"
+                f' unsecuredLoginStringClaim_sub="broker" unsecuredValidatorRequiredScope="{SCOPE}";'
+            ),
+        }
         for listener in ("sasl", "sasltls"):
             plain = f'{modules}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
             settings[f"listener.name.{listener}.plain.sasl.jaas.config"] = plain

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,16 @@ async def publish(url: str, stream: str, *values: bytes) -> None:
 class JobProcess:
     """`bronze-pipeline bronze` as a process that can be killed with all that it started."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, *arguments: str, program: Sequence[str] = (PROGRAM,)) -> None:
         self.log = log
         self.output = b""
         """What it printed, when it has ended."""
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
-                [PROGRAM, "bronze", *arguments], stdout=subprocess.PIPE, stderr=stream, start_new_session=True
+                [*program, "bronze", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                start_new_session=True,
             )
 
     @property

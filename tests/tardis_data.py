@@ -1,8 +1,8 @@
 """Plays the service that tardis-machine gets its data from: a generated market, and a minute written by hand.
 
 An unmodified server sends its downloads through the proxy that `HTTP_PROXY` names. This is such a proxy, but
-passes nothing on: it answers itself, with a certificate of an authority that `NODE_EXTRA_CA_CERTS` makes the
-server trust.
+answers for the service itself, with a certificate of an authority that `NODE_EXTRA_CA_CERTS` makes the server
+trust. It passes on only what goes to this machine: connections to an exchange that a test plays.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import trustme
 from servers import HOST, free_port
 
 SERVICE = "api.tardis.dev"
+CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 SYMBOLS = {"bitmex": "XBTUSD", "binance-futures": "BTCUSDT"}
 LEVELS = 40
 
@@ -160,6 +161,27 @@ def iso(time: datetime) -> str:
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
 
 
+async def pass_on(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Connect a client of the proxy to a port of this machine, until either side ends it."""
+    method, target, _ = head.decode().split(" ", 2)
+    # Some ask for a connection, others send a request with a whole URL.
+    is_connection = method == "CONNECT"
+    port = urlsplit(f"//{target}" if is_connection else target).port
+    answers, requests = await asyncio.open_connection(HOST, port)
+    if is_connection:
+        writer.write(CONNECTED)
+    else:
+        requests.write(head)
+    await asyncio.gather(copy(reader, requests), copy(answers, writer))
+
+
+async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with contextlib.closing(target):
+        while part := await source.read(1 << 16):
+            target.write(part)
+            await target.drain()
+
+
 class TardisData:
     """The service, in a thread of its own."""
 
@@ -217,10 +239,13 @@ class TardisData:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Either side may break off at any time.
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, ssl.SSLError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await writer.drain()
-            await writer.start_tls(self._context)
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(f"CONNECT {SERVICE}:".encode()):
+                writer.write(CONNECTED)
+                await writer.drain()
+                await writer.start_tls(self._context)
+            else:
+                await pass_on(head, reader, writer)
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 status, body = self.answer(head.split(b" ")[1].decode())

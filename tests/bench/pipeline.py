@@ -1,7 +1,9 @@
 """Measures the pipeline: decoding by itself and in Spark, and from each bus to the bronze table.
 
 What counts is the processor time of Python, the JVM and the workers together; servers are not in it. Rates
-are those of one run after a short one, beginning with the start of the stream.
+are those of one run after a short one, beginning with the start of the stream; for buses there is also the
+rate with the start of Spark, as an operator sees it. Kafka has a part of the events twice: who writes them
+to files, leaves out the repetitions too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,13 +35,15 @@ from bronze_pipeline.bronze.job import BronzeBatchReport, BronzeJob
 from bronze_pipeline.bronze.task import Task
 from bronze_pipeline.commands import bronze as command
 from bronze_pipeline.decoding import envelope
-from bronze_pipeline.decoding.schema import ARRIVED, PARTITION_COLUMNS, QUARANTINE_PARTITION_COLUMNS
+from bronze_pipeline.decoding.schema import ARRIVED, EVENTS, PARTITION_COLUMNS, QUARANTINE_PARTITION_COLUMNS
 from bronze_pipeline.running.session import NoJava, open_session
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.lake import Lake
 from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 from machine import TICKS_A_SECOND
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
+from pyspark.sql.pandas.types import from_arrow_schema
 from servers import Unavailable
 from sidecar_process import sidecar
 
@@ -53,7 +57,13 @@ LIBS = Path(__file__).parents[2] / ".cache/spark-jars/libs"
 PROTOBUF_JAR = "spark-protobuf"
 SCHEMAS = Path(__file__).parents[2] / "proto/released.binpb"
 MESSAGE = "lakehouse.bronze.v1.NormalizedEvent"
-HEADS = ("part", "what", "events", "events/s", "CPU µs/event", "events per CPU second", "of the floor")
+SENT_AGAIN = 0.1
+"""The share of the messages that Kafka has twice."""
+EVENT_ID = "value.meta['event_id']"
+HEADS = (
+    "part", "what", "events", "events/s", "with Spark's start", "CPU µs/event", "events per CPU second",
+    "of the floor",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,8 @@ class Setting:
     place: Path
     jars: Path
     notes: list[str]
+    start_seconds: float
+    """How long Spark took to start."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,8 @@ class Measured:
     events: int
     seconds: float
     cpu: float
+    start_seconds: float | None = None
+    """How long Spark took to start before, where that is part of the work."""
 
     def row(self, floor: Measured) -> tuple[str, ...]:
         ratio = (self.events / self.cpu) / (floor.events / floor.cpu)
@@ -83,6 +97,7 @@ class Measured:
             self.how,
             f"{self.events:,}",
             f"{self.events / self.seconds:,.0f}",
+            "" if self.start_seconds is None else f"{self.events / (self.seconds + self.start_seconds):,.0f}",
             f"{self.cpu / self.events * 1e6:.1f}",
             f"{self.events / self.cpu:,.0f}",
             f"{ratio:.2f}",
@@ -104,26 +119,32 @@ def main() -> int:
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"
     messages = list(market.replay(QUICK_MESSAGES if chosen.quick else MESSAGES))
     arrived = list(arrivals(messages))
+    began = time.monotonic()
     try:
         spark = open_session("bench")
     except NoJava as reason:
         print(reason)
         return 1
-    notes: list[str] = []
+    start_seconds = time.monotonic() - began
+    notes = [f"Spark took {start_seconds:.1f} s to start"]
     if not has_protobuf(chosen.jars):
-        notes.append(f"from_protobuf is left out: there is no {PROTOBUF_JAR} jar in --jars")
+        notes.append(
+            f"from_protobuf is left out: there is no {PROTOBUF_JAR} jar in --jars"
+            " (org.apache.spark:spark-protobuf_2.13:4.2.0)"
+        )
     rows: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder:
         place = Path(folder)
+        setting = Setting(spark, place, chosen.jars, notes, start_seconds)
         found = decoding(arrived)
         rows += [each.row(found[0]) for each in found]
-        found = decoding_in_spark(Setting(spark, place, chosen.jars, notes), arrived)
+        found = decoding_in_spark(setting, arrived)
         rows += [each.row(found[0]) for each in found]
         decoded_and_written = found[-1]
         warm_up(spark, place)
         for name in chosen.only or URLS:
             try:
-                found = from_bus(Setting(spark, place, chosen.jars, notes), name, messages)
+                found = from_bus(setting, name, messages)
             except Unavailable as reason:
                 notes.append(f"{name}: left out, {reason}")
             else:
@@ -196,6 +217,14 @@ def pass_on(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def decode_batches(way: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     use(way)
     yield from (_count(len(envelope.decode(batch, "bench").events)) for batch in batches)
+
+
+def decode_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    use("ptars")
+    for batch in batches:
+        empty = {name: pa.nulls(len(batch), ARRIVED.field(name).type) for name in ARRIVED.names}
+        rows = pa.RecordBatch.from_pydict({**empty, "value": batch["value"]}, ARRIVED)
+        yield envelope.decode(rows, "bench").events
 
 
 def write_files(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -279,8 +308,12 @@ def from_bus(setting: Setting, name: str, messages: Sequence[bytes]) -> list[Mea
         asyncio.run(fill(bus, sent))
         if name != "kafka":
             return [to_bronze(setting, name, URLS[name](bus))]
+        # The same stream from its beginning: the same ids.
+        asyncio.run(fill(bus, sent[: int(len(sent) * SENT_AGAIN)]))
+        # Spark's copy of the bytes comes first: the first to read Kafka pays for code that Java has to compile.
+        theirs = list(by_spark(setting, _server(bus).brokers))
         ours = to_bronze(setting, name, URLS[name](bus))
-        return [*by_spark(setting, _server(bus).brokers, ours.events), ours]
+        return [*(replace(each, events=ours.events) for each in theirs), ours]
 
 
 def warm_up(spark: SparkSession, place: Path) -> None:
@@ -310,19 +343,27 @@ def to_bronze(setting: Setting, name: str, flags: Sequence[str]) -> Measured:
 
     found = measured(spark, f"{name} to bronze", "bronze-pipeline, Delta", 1, work)
     events = sum(report.events for report in reports)
-    return Measured(found.what, found.how, events, found.seconds, found.cpu)
+    return replace(found, events=events, start_seconds=setting.start_seconds)
 
 
-def by_spark(setting: Setting, brokers: str, events: int) -> Iterator[Measured]:
-    """Measure Spark's connector and its own Parquet sink, with the bytes as they are and decoded by Spark."""
+def by_spark(setting: Setting, brokers: str) -> Iterator[Measured]:
+    """Measure Spark's connector and its own Parquet sink: the bytes as they are, and distinct events.
+
+    Workers of ours decode for the second, for those who do not have the jar of `from_protobuf`.
+    """
     spark, place = setting.spark, setting.place
     options = {"kafka.bootstrap.servers": brokers, "subscribe": benched.NAME, "startingOffsets": "earliest"}
     arrived = spark.readStream.format("kafka").options(**options).load()
     plain = arrived.selectExpr("topic", "partition", "offset", "value")
-    yield copied(spark, "Spark alone, bytes to Parquet", plain, events, place / "plain")
+    ways = {"Spark alone, bytes to Parquet": plain}
     if has_protobuf(setting.jars):
-        decoded = by_from_protobuf(plain)
-        yield copied(spark, "Spark alone, from_protobuf to Parquet", decoded, events, place / "decoded")
+        decoded = by_from_protobuf(plain).withColumn("event_id", expr(EVENT_ID))
+        ways["Spark alone, from_protobuf to Parquet, distinct"] = decoded.dropDuplicates(["event_id"])
+    by_workers = plain.select("value").mapInArrow(decode_events, from_arrow_schema(EVENTS))
+    ways["Spark alone, mapInArrow to Parquet, distinct"] = by_workers.dropDuplicates(["event_id"])
+    for number, (how, frame) in enumerate(ways.items()):
+        found = copied(spark, how, frame, 1, place / f"by-spark-{number}")
+        yield replace(found, start_seconds=setting.start_seconds)
 
 
 def copied(spark: SparkSession, how: str, frame: DataFrame, events: int, place: Path) -> Measured:

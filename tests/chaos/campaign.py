@@ -46,7 +46,10 @@ QUICK = (
     ("sqs", "sidecar-kill"),
     ("sqs-fifo", "partial"),
 )
-COLUMNS = ("cell", "events", "lost", "reordered", "duplicates", "recovery s", "peak MiB", "log lines", "")
+COLUMNS = (
+    *("cell", "events", "lost", "reordered", "duplicates"),
+    *("resumed s", "recovery s", "peak MiB", "log lines", ""),
+)
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,10 @@ class Row:
     def cells(self) -> Sequence[str]:
         found = self.findings
         if found is None:
-            return self.name, *["n/a"] + [""] * 6, self.remark
+            return self.name, "n/a", *[""] * (len(COLUMNS) - 3), self.remark
         counts = (found.sent, found.lost, found.reordered, found.duplicates)
-        rest = (f"{found.recovery_seconds:.1f}", str(found.memory_bytes >> 20), str(found.log_lines))
+        seconds = (f"{found.resumed_seconds:.1f}", f"{found.recovery_seconds:.1f}")
+        rest = (*seconds, str(found.memory_bytes >> 20), str(found.log_lines))
         verdict = ("BROKEN: " + ", ".join(self.broken) + found.examples[:200]) if self.broken else ""
         return self.name, *map(str, counts), *rest, verdict
 

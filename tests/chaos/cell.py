@@ -40,6 +40,8 @@ class Findings:
     """Events about which the producer heard nothing in time."""
     unexplained: int = 0
     """Events that the producer was told had failed, besides those that had to."""
+    resumed_seconds: float = 0.0
+    """From the fault's end until something is acknowledged again."""
     recovery_seconds: float = 0.0
     """From the fault's end until everything that was published before is acknowledged."""
     memory_bytes: int = 0
@@ -105,6 +107,8 @@ class Cell:
                     await asyncio.sleep(BEFORE_SECONDS + self._dice.uniform(0, 0.5))
                     await fault(self)
                     ended, behind = time.monotonic(), self._position
+                    acknowledged = (await self._publisher.stats()).acknowledged
+                    resumed = asyncio.create_task(self._acknowledged(acknowledged + 1))
                     recovered = asyncio.create_task(self._acknowledged(behind))
                     await asyncio.sleep(AFTER_SECONDS)
                     producer.cancel()
@@ -112,6 +116,7 @@ class Cell:
                         await self._publisher.flush(timeout=FLUSH_SECONDS)
                     with contextlib.suppress(TimeoutError):
                         findings.recovery_seconds = await asyncio.wait_for(recovered, 5) - ended
+                        findings.resumed_seconds = await asyncio.wait_for(resumed, 5) - ended
                 finally:
                     producer.cancel()
                     watcher.cancel()

@@ -5,30 +5,26 @@ real_machines.py says where they are looked for, tardis_data.py is what they rep
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import http.client
 import json
 import signal
-import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import web
 from bronze_client.schema import ErrorCode, NormalizedEvent
 from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 from fuzz_hook import ODD_QUERIES, ODD_TEXTS, ODD_VALUES, ROUTES, abrupt_ends, everywhere, query, shorten
 from google.protobuf import json_format
 from hand_written_minute import ENVELOPES, MESSAGES
 from hand_written_minute import TYPES as TYPES_BY_HAND
-from hook_bus import HookBus, hook_bus
+from hook_bus import HookBus, hook_bus, is_end
 from kafka_servers import KafkaEndpoint, read_topic
+from live_exchange import Exchange, running_exchange
 from real_machines import VERSIONS, InstalledMachine, installed_machine
-from servers import HOST, Unavailable, free_port
+from servers import Unavailable
 from sidecar_process import sidecar
 from tardis_data import SYMBOLS, TardisData, tardis_data
 from tardis_servers import (
@@ -145,35 +141,6 @@ def test_the_same_replay_again_adds_nothing(machine: MachineServer, bus: HookBus
     bus.wait_for(count)
 
 
-@pytest.mark.parametrize("when_full", ["wait", "drop"])
-@pytest.mark.parametrize("transport", ["http", "ws"])
-def test_a_replay_that_is_faster_than_the_bus(
-    installed: InstalledMachine, tmp_path: Path, transport: str, when_full: str
-) -> None:
-    """It waits and loses nothing, or loses what is counted."""
-    request = request_of("bitmex")
-    with hook_bus() as own_bus:
-        environment = hook_environment(own_bus.address, buffer_events="500", when_full=when_full)
-        server = installed.server(tmp_path, environment).start()
-        try:
-            own_bus.sidecar.freeze()
-            with ThreadPoolExecutor(1) as clients:
-                ask: Callable[..., Any] = server.replay if transport == "http" else server.ws_replay
-                asking = clients.submit(ask, request)
-                wait_until(lambda: [line for line in server.said() if "the buffer is full" in line])
-                own_bus.sidecar.thaw()
-                answer = asking.result(60)
-            assert server.terminate() == -signal.SIGTERM
-        finally:
-            server.stop()
-        lines = answer.lines if isinstance(answer, Answer) else answer.messages
-        counted = [line for line in server.said() if "since the start" in line]
-        dropped = int(counted[-1].rpartition("; ")[2].split()[0]) if counted else 0
-        assert bool(dropped) == (when_full == "drop")
-        positions = {event.meta["event_id"].partition(":")[2].partition(".")[0] for event in own_bus.read()}
-        assert len(positions) == len(lines) - dropped
-
-
 def test_two_exchanges_at_once(machine: MachineServer, bus: HookBus) -> None:
     bus.begin()
     lines = machine.replay([request_of(exchange, "trade", "trade_bar_1s") for exchange in SYMBOLS]).lines
@@ -266,68 +233,14 @@ def test_envelopes_are_as_written_by_hand(
 # -- live
 
 
-class Exchange:
-    """Plays BitMEX: refuses two connections, ends one with an error after a trade, and keeps the next one."""
-
-    def __init__(self) -> None:
-        self._connections = 0
-
-    async def connect(self, request: web.Request) -> web.StreamResponse:
-        self._connections += 1
-        if self._connections <= 2:
-            return web.Response(status=503)
-        connection = web.WebSocketResponse()
-        await connection.prepare(request)
-        await connection.receive()  # the subscription
-        trade = {
-            "timestamp": "2020-02-01T00:00:00.148Z",
-            "symbol": "XBTUSD",
-            "side": "Sell",
-            "size": 1,
-            "price": 9351.5,
-            "trdMatchID": f"trade-{self._connections}",
-        }
-        await connection.send_json({"table": "trade", "action": "insert", "data": [trade]})
-        if self._connections == 3:
-            await connection.send_json({"status": 400, "error": "not today"})
-        await connection.receive()  # until it is closed
-        return connection
-
-
-@contextlib.contextmanager
-def running_exchange() -> Iterator[str]:
-    """Run an exchange in a thread of its own; give its address."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    application = web.Application()
-    application.router.add_get("/", Exchange().connect)
-    runner = web.AppRunner(application)
-    port = free_port()
-
-    async def listen() -> None:
-        await runner.setup()
-        await web.TCPSite(runner, HOST, port).start()
-
-    asyncio.run_coroutine_threadsafe(listen(), loop).result()
-    try:
-        yield f"ws://{HOST}:{port}/"
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
 @pytest.mark.parametrize("asks", [False, True])
 def test_errors_of_a_live_stream_are_published_once(
     installed: InstalledMachine, bus: HookBus, tmp_path: Path, asks: bool
 ) -> None:
     bus.begin()
-    with running_exchange() as address:
-        environment = hook_environment(bus.address) | {"WSS_URL_BITMEX": address}
-        # The proxy would be asked for the exchange too.
-        server = replace(installed, data=None).server(tmp_path, environment).start()
+    with running_exchange(Exchange(trades=1, refusals=2, failures=1)) as exchange:
+        environment = hook_environment(bus.address) | exchange
+        server = installed.server(tmp_path, environment).start()
         try:
             request = {
                 "exchange": "bitmex",
@@ -355,6 +268,115 @@ def test_errors_of_a_live_stream_are_published_once(
             ErrorCode.ERROR_CODE_UNSPECIFIED,
         ),
     ]
+
+
+# -- faults, of all flows at once: replays over both transports, and a live stream
+
+
+FAST_TYPES = ("trade", "book_ticker", "book_snapshot_3_grouped10_0ms")
+REPLAYS = {
+    "/replay-normalized": request_of("bitmex", *FAST_TYPES),
+    "/ws-replay-normalized": request_of("bitmex", *FAST_TYPES[::-1]),
+}
+LIVE = "/ws-stream-normalized"
+LIVE_REQUEST = {"exchange": "bitmex", "symbols": ["XBTUSD"], "dataTypes": ["trade"]}
+LIVE_TRADES = 3000
+
+
+def ask(server: MachineServer, route: str) -> list[bytes]:
+    """Return the messages of a replay, or those until the server went away."""
+    if route == "/ws-replay-normalized":
+        return server.ws_replay(REPLAYS[route]).messages
+    try:
+        return server.replay(REPLAYS[route]).lines
+    except http.client.IncompleteRead as error:
+        return Answer(200, error.partial).lines
+
+
+def begin(fault: str, bus: HookBus) -> None:
+    match fault:
+        case "sidecar killed":
+            bus.sidecar.kill()
+        case "sidecar frozen" | "SIGTERM":
+            bus.sidecar.freeze()
+        case "bus killed":
+            bus.server.kill()
+
+
+def end(fault: str, bus: HookBus) -> None:
+    match fault:
+        case "sidecar absent" | "sidecar killed":
+            bus.sidecar.start()
+        case "sidecar frozen" | "SIGTERM":
+            bus.sidecar.thaw()
+        case "bus killed":
+            bus.server.start()
+
+
+@pytest.mark.parametrize("when_full", ["wait", "drop"])
+@pytest.mark.parametrize(
+    "fault", ["sidecar absent", "sidecar killed", "sidecar frozen", "bus killed", "SIGTERM"]
+)
+def test_a_fault_costs_what_is_counted(
+    installed: InstalledMachine, tmp_path: Path, fault: str, when_full: str
+) -> None:
+    """What is on the bus and what was dropped is what was sent, and the ends of the streams say so."""
+    settings = {"buffer_events": "500", "when_full": when_full, "flush_ms": "30000"}
+    if fault == "sidecar absent":
+        settings["max_wait_ms"] = "300"  # otherwise 30 seconds
+    with (
+        hook_bus("--max-queue-events=500") as bus,
+        running_exchange(Exchange(LIVE_TRADES)) as exchange,
+        ThreadPoolExecutor() as clients,
+    ):
+        if fault == "sidecar absent":
+            bus.sidecar.kill()
+        server = installed.server(tmp_path, hook_environment(bus.address, **settings) | exchange).start()
+        try:
+            asking = {route: clients.submit(ask, server, route) for route in REPLAYS}
+            if fault != "sidecar absent":
+                wait_until(lambda: bus.sidecar.metric("bronze_events_received_total"))
+            begin(fault, bus)
+            with WebSocket(server.port + 1, LIVE, LIVE_REQUEST) as live:
+                # It does not wait; the replays do.
+                sent = {LIVE: live.read_some(LIVE_TRADES)}
+                wait_until(lambda: [line for line in server.said() if "the buffer is full" in line])
+                if when_full == "drop" or fault == "sidecar absent":
+                    sent |= {route: answer.result() for route, answer in asking.items()}
+                end(fault, bus)
+                if fault == "SIGTERM":
+                    assert server.terminate() == -signal.SIGTERM
+            sent |= {route: answer.result() for route, answer in asking.items()}
+            if fault != "SIGTERM":
+                wait_until(lambda: bus.sidecar.metric("bronze_streams") == 0)
+                assert server.terminate() == -signal.SIGTERM
+        finally:
+            server.stop()
+        events = bus.read_all()
+    ends = {event.meta["route"]: event.meta for event in events if is_end(event)}
+    published = {route: positions_of(events, route) for route in sent}
+    counted = [line for line in server.said() if "since the start" in line]
+    dropped = int(counted[-1].rpartition("; ")[2].split()[0])
+    assert dropped == sum(int(each["stream_dropped"]) for each in ends.values())
+    for route, messages in sent.items():
+        if fault == "SIGTERM" and when_full == "wait" and route != LIVE:
+            # Cut short, it has no end, but everything that its client got was published.
+            assert published[route] == list(range(len(published[route])))
+            assert len(published[route]) >= len(messages)
+            continue
+        assert int(ends[route]["stream_messages"]) == len(messages)
+        assert int(ends[route]["stream_dropped"]) == len(messages) - len(published[route])
+        may_drop = route == LIVE or when_full == "drop" or fault == "sidecar absent"
+        assert may_drop or published[route] == list(range(len(messages)))
+    assert len(published[LIVE]) < LIVE_TRADES
+
+
+def positions_of(events: list[NormalizedEvent], route: str) -> list[int]:
+    """Return the positions of a flow's messages; none may be there twice."""
+    ids = [event.meta["event_id"] for event in events if event.meta["route"] == route and not is_end(event)]
+    positions = [int(each.partition(":")[2]) for each in ids]
+    assert len(set(positions)) == len(positions)
+    return positions
 
 
 def test_kafka(installed: InstalledMachine, kafka_server: KafkaEndpoint, tmp_path: Path) -> None:

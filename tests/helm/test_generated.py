@@ -81,7 +81,7 @@ def test_the_values_of_every_case_fit_the_schema(case: str) -> None:
 
 def test_every_secret_of_the_sidecar_is_known_as_one() -> None:
     assert chart.secret_options() == {
-        "kafka": ["sasl_password", "schema_registry_auth_password"],
+        "kafka": ["sasl_password", "oauth_client_secret", "schema_registry_auth_password"],
         "nats": ["pass", "token"],
         "kinesis": ["access_key", "secret_key", "session_token"],
         "redis": ["url", "password", "sentinel_password"],

@@ -21,12 +21,13 @@ from bronze_pipeline.running.failures import lasting_error
 from bronze_pipeline.sources.kafka.bus import KafkaBus
 from buses import trade
 from confluent_kafka import TopicPartition
-from kafka_servers import PASSWORD, USER, KafkaServer, admin, create_topic
+from kafka_servers import PASSWORD, SCOPE, USER, KafkaServer, admin, create_topic
 from pipeline_jobs import run
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from servers import Certificates, Endpoint, free_port
 from sidecar_process import sidecar
+from token_server import token_server
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
@@ -174,6 +175,61 @@ def test_kafka_with_tls_and_a_password(  # noqa: PLR0917 - fixtures
         assert {(row["bus"], row["destination"]) for row in rows} == {("kafka", name)}
         asyncio.run(publish(process.address, 0, NEW, "new"))
     assert_only_what_is_new_comes(run(spark, "kafka", options, tmp_path), table(tmp_path))
+
+
+def test_kafka_with_a_token(
+    spark: SparkSession, jars: str, kafka_broker: KafkaServer, name: str, tmp_path: Path
+) -> None:
+    create_topic(kafka_broker.brokers, name, 1)
+    file = tmp_path / "kafka.properties"
+    package = "org.apache.kafka.common.security.oauthbearer"
+    # Kafka's own handler that makes tokens itself: the broker takes only those without a signature.
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism=OAUTHBEARER\n"
+        "sasl.login.callback.handler.class="
+        f"{package}.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler\n"
+        f"sasl.jaas.config={package}.OAuthBearerLoginModule required"
+        f' unsecuredLoginStringClaim_sub="app" unsecuredLoginStringClaim_scope="{SCOPE}";\n'
+    )
+    options = {
+        "brokers": kafka_broker.listener("OAUTH"),
+        "topics": name,
+        "propertiesFile": str(file),
+        "jars": jars,
+    }
+    with sidecar("--kafka-brokers", kafka_broker.brokers, "--kafka-topic", name) as process:
+        process.wait_until_ready()
+        asyncio.run(publish(process.address, 0, 10))
+    assert sum(report.events for report in run(spark, "kafka", options, tmp_path)) == 10
+
+
+def test_kafka_asks_a_token_server(
+    spark: SparkSession, jars: str, kafka_broker: KafkaServer, name: str, tmp_path: Path
+) -> None:
+    """What comes is not accepted by Kafka's client, for it has no signature."""
+    file = tmp_path / "kafka.properties"
+    package = "org.apache.kafka.common.security.oauthbearer"
+    client = ("plain-client", "plain-secret")
+    with token_server(*client) as tokens:
+        file.write_text(
+            "security.protocol=SASL_PLAINTEXT\n"
+            "sasl.mechanism=OAUTHBEARER\n"
+            f"sasl.login.callback.handler.class={package}.OAuthBearerLoginCallbackHandler\n"
+            f"sasl.oauthbearer.token.endpoint.url={tokens.url}\n"
+            f"sasl.jaas.config={package}.OAuthBearerLoginModule required"
+            f' clientId="{client[0]}" clientSecret="{client[1]}" scope="{SCOPE}";\n'
+        )
+        options = {
+            "brokers": kafka_broker.listener("OAUTH"),
+            "topics": name,
+            "propertiesFile": str(file),
+            "jars": jars,
+        }
+        with pytest.raises(StreamingQueryException):
+            run(spark, "kafka", options, tmp_path)
+        assert tokens.given
+        assert tokens.asked[0] == {"grant_type": "client_credentials", "scope": SCOPE}
 
 
 def test_kafka_sends_no_password_to_a_server_without_tls(

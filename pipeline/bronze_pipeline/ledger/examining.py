@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.ledger.runs import NO_LEVEL, Runs, normal, of_tables
 from bronze_pipeline.ledger.segments import ROWS_IN_GROUP, Wanted
-from bronze_pipeline.ledger.store import damage_is_named
+from bronze_pipeline.ledger.store import Damaged, damage_is_named
 from bronze_pipeline.positions import END_MARK, Report, StreamReport
 from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.tables import format_of
 
 RUNS_AT_ONCE = 2_000_000
+ATTEMPTS = 3
 BEYOND = np.iinfo(np.int64).max
 
 
@@ -31,11 +32,18 @@ def examine_ledger(url: str, stream: str | None = None, expected: int | None = N
     `expected` is how many messages that stream should have. Raise Damaged if the ledger cannot be used.
     """
     ledger = Ledger(url, history_of(url, format_of(url) or ""), writes=False)
-    with damage_is_named():
-        if not ledger.load():
-            return None
-        ledger.advance()
-        return _report(ledger, stream, expected)
+    for attempt in range(ATTEMPTS):
+        try:
+            with damage_is_named():
+                if not ledger.load():
+                    return None
+                ledger.advance()
+                return _report(ledger, stream, expected)
+        except Damaged:
+            # A job may have replaced files that were about to be read.
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 @dataclass

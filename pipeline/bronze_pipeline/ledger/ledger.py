@@ -173,7 +173,9 @@ class Ledger:
                 for stream, lowest, highest in zip(*_spans(asked), strict=True)
             ]
             for segment in self.segments:
-                found[maybe] |= contains(of_tables([segment.read(wanted)]), asked)
+                there = segment.read(wanted)
+                if len(there):
+                    found[maybe] |= contains(of_tables([there]), asked)
         return found
 
     def _highest_settled(self, names: Sequence[str]) -> Numbers:

@@ -22,7 +22,7 @@ from pyarrow.fs import FileSystem
 from bronze_pipeline.ledger import runs as run_tables
 from bronze_pipeline.ledger.runs import Numbers, Runs
 
-ROWS_IN_GROUP = 32 * 1024
+ROWS_IN_GROUP = 8 * 1024
 STARTS = b"starts"
 SUMMARY = pa.schema(
     [
@@ -84,6 +84,12 @@ class Segment:
         starts: list[int] = json.loads(self._file.schema_arrow.metadata[STARTS])
         return starts
 
+    @cached_property
+    def _in_group(self) -> int:
+        """How many runs are in each group but the last."""
+        count: int = self._file.metadata.row_group(0).num_rows
+        return count
+
     def highest(self, streams: pa.StringArray) -> Numbers:
         """Return the highest position of each stream; -1 for those that are not here."""
         places = pc.index_in(streams, value_set=self.summary["stream"])
@@ -96,7 +102,7 @@ class Segment:
         if place is None:
             return []
         offset, count = (self.summary[name][place].as_py() for name in ("offset", "runs"))
-        return self._starts[offset // ROWS_IN_GROUP + 1 : (offset + count - 1) // ROWS_IN_GROUP + 1]
+        return self._starts[offset // self._in_group + 1 : (offset + count - 1) // self._in_group + 1]
 
     def read_all(self) -> pa.Table:
         return self._file.read()
@@ -121,7 +127,7 @@ class Segment:
         return found.filter(pc.is_in(found["stream"], value_set=pa.array(here, pa.string())))
 
     def _groups(self, row: dict[str, Any], wanted: Wanted) -> range:
-        first, last = row["offset"] // ROWS_IN_GROUP, (row["offset"] + row["runs"] - 1) // ROWS_IN_GROUP
+        first, last = row["offset"] // self._in_group, (row["offset"] + row["runs"] - 1) // self._in_group
         # The first group may begin with another stream, all others begin with this one.
         starts = self._starts[first + 1 : last + 1]
         # One more at the front: levels of one position may be at both sides of a border.

@@ -116,9 +116,7 @@ class Config:
         default=0,
     )
     retry_backoff_ms: int = option(Integer(1, 60_000), "Longest wait before the first retry.", default=100)
-    retry_backoff_max_ms: int = option(
-        Integer(1, 3_600_000), "Longest wait before any retry.", default=10_000
-    )
+    retry_backoff_max_ms: int = option(Integer(1, 3_600_000), "Longest wait before any retry.", default=3_000)
     native: bool = option(
         Switch(), "Use the compiled package bronze-sidecar-native where it is installed.", default=True
     )

@@ -86,6 +86,14 @@ def test_it_contains_what_is_built_and_no_sources(project: Path) -> None:
     assert {path.name for path in (installed / "dist").iterdir()} == {"cjs", "esm"}
 
 
+def test_it_says_where_it_comes_from(project: Path) -> None:
+    manifest = json.loads((project / "node_modules/bronze-sidecar-client/package.json").read_text())
+    address = "https://github.com/bronze-sidecar/bronze-sidecar"
+    assert manifest["repository"] == {"type": "git", "url": f"git+{address}.git", "directory": "client/node"}
+    assert manifest["homepage"] == f"{address}/tree/main/client/node#readme"
+    assert manifest["bugs"] == f"{address}/issues"
+
+
 @pytest.mark.parametrize("command", [["pack"], ["run", "prepare"]], ids=" ".join)
 def test_without_the_compiler_it_says_what_to_do(tmp_path: Path, command: list[str]) -> None:
     """`npm pack` runs `prepack`, and `npm install <folder>` runs `prepare`."""

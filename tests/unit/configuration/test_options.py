@@ -33,6 +33,8 @@ KAFKA = words("""
     --kafka-include-payloads --kafka-static-headers --kafka-meta-headers-prefix --kafka-client-id
     --kafka-ssl --kafka-ssl-ca-file --kafka-ssl-cert-file --kafka-ssl-key-file
     --kafka-sasl-mechanism --kafka-sasl-username --kafka-sasl-password
+    --kafka-oauth-token-url --kafka-oauth-client-id --kafka-oauth-client-secret --kafka-oauth-scope
+    --kafka-oauth-ca-file --kafka-aws-region
     --kafka-compression --kafka-acks --kafka-idempotent
     --kafka-schema-registry-url --kafka-schema-registry-ca-file
     --kafka-schema-registry-auth-username --kafka-schema-registry-auth-password
@@ -78,11 +80,16 @@ REQUIRED = words("""
     --redis-host --redis-stream --sqs-queue-url --sqs-region
 """)
 SECRETS = words("""
-    --kafka-sasl-password --kafka-schema-registry-auth-password --nats-pass --nats-token
+    --kafka-sasl-password --kafka-oauth-client-secret --kafka-schema-registry-auth-password
+    --nats-pass --nats-token
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --redis-url --redis-password
     --redis-sentinel-password --sqs-access-key --sqs-secret-key --sqs-session-token
 """)
 
+OAUTH = words("""
+    --kafka-sasl-mechanism=oauthbearer --kafka-oauth-token-url=https://i/token --kafka-oauth-client-id=c
+    --kafka-oauth-client-secret=s
+""")
 QUEUE = "https://sqs.eu-central-1.amazonaws.com/123456789012/"
 # Option, what is written, the value, and what else it needs. FILE stands for a file that exists.
 VALUES: list[tuple[str, str, object, list[str]]] = [
@@ -136,6 +143,12 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ),
     ("--kafka-sasl-username", "u", "u", ["--kafka-sasl-mechanism=plain", "--kafka-sasl-password=p"]),
     ("--kafka-sasl-password", "p", "p", ["--kafka-sasl-mechanism=plain", "--kafka-sasl-username=u"]),
+    ("--kafka-oauth-token-url", "https://i/token", "https://i/token", [*OAUTH[:1], *OAUTH[2:]]),
+    ("--kafka-oauth-client-id", "c", "c", [*OAUTH[:2], *OAUTH[3:]]),
+    ("--kafka-oauth-client-secret", "s", "s", OAUTH[:3]),
+    ("--kafka-oauth-scope", "a b", "a b", OAUTH),
+    ("--kafka-oauth-ca-file", "FILE", "FILE", OAUTH),
+    ("--kafka-aws-region", "eu-west-1", "eu-west-1", ["--kafka-sasl-mechanism=aws_msk_iam"]),
     ("--kafka-compression", "zstd", "zstd", []),
     ("--kafka-acks", "-1", "-1", []),
     ("--kafka-idempotent", "false", False, []),

@@ -977,6 +977,33 @@ def test_a_secret_file_without_an_end_is_refused():
             "--kafka-sasl-username: has no effect on its own. Add --kafka-sasl-mechanism.",
         ),
         (
+            [
+                "--kafka-sasl-mechanism=oauthbearer",
+                "--kafka-oauth-client-id=c",
+                "--kafka-oauth-token-url=http://i",
+            ],
+            "--kafka-sasl-mechanism: 'oauthbearer' needs more. Add --kafka-oauth-client-secret.",
+        ),
+        (
+            ["--kafka-sasl-mechanism=AWS_MSK_IAM"],
+            "--kafka-sasl-mechanism: 'aws_msk_iam' needs more. Add --kafka-aws-region.",
+        ),
+        (
+            [
+                *("--kafka-sasl-mechanism=aws_msk_iam", "--kafka-aws-region=eu-west-1"),
+                *("--kafka-sasl-username=u", "--kafka-sasl-password=p"),
+            ],
+            "--kafka-sasl-username: has no effect with 'aws_msk_iam'. Leave it out.",
+        ),
+        (
+            ["--kafka-oauth-scope=s"],
+            "--kafka-oauth-scope: has no effect. Set --kafka-sasl-mechanism=oauthbearer.",
+        ),
+        (
+            ["--kafka-aws-region=eu-west-1"],
+            "--kafka-aws-region: has no effect. Set --kafka-sasl-mechanism=aws_msk_iam.",
+        ),
+        (
             ["--kafka-schema-registry-auth-username=u", "--kafka-schema-registry-auth-password=p"],
             "--kafka-schema-registry-auth-username: has no effect. Add --kafka-schema-registry-url.",
         ),

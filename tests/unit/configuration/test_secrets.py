@@ -14,6 +14,12 @@ MARKER = "hunter2"
 # Each secret: its flag, and what it needs to be accepted.
 SECRETS = {
     "--kafka-sasl-password": [*KAFKA, "--kafka-sasl-mechanism=plain", "--kafka-sasl-username=u"],
+    "--kafka-oauth-client-secret": [
+        *KAFKA,
+        "--kafka-sasl-mechanism=oauthbearer",
+        "--kafka-oauth-token-url=https://i/token",
+        "--kafka-oauth-client-id=c",
+    ],
     "--kafka-schema-registry-auth-password": [
         *KAFKA,
         "--kafka-schema-registry-url=http://r",
@@ -254,6 +260,7 @@ ADDRESSES = {
     "--admin-listen": [],
     "--kafka-brokers": ["--kafka-topic=t"],
     "--kafka-schema-registry-url": [*KAFKA],
+    "--kafka-oauth-token-url": [*KAFKA],
     "--nats-servers": ["--nats-subject=s"],
     "--kinesis-endpoint-url": [*KINESIS],
     "--redis-host": ["--redis-stream=s"],

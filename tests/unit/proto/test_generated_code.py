@@ -177,6 +177,14 @@ def test_the_wheel_alone_needs_only_grpc_and_protobuf(metadata):
     assert [text for text in requirements if ";" in text and "extra ==" not in text] == []
 
 
+def test_the_wheel_says_where_it_comes_from(metadata):
+    assert metadata.get_all("Project-URL") == [
+        "Homepage, https://github.com/bronze-sidecar/bronze-sidecar",
+        "Issues, https://github.com/bronze-sidecar/bronze-sidecar/issues",
+        "Changelog, https://github.com/bronze-sidecar/bronze-sidecar/blob/main/CHANGELOG.md",
+    ]
+
+
 def test_the_wheel_has_its_extras(metadata):
     assert sorted(metadata.get_all("Provides-Extra")) == ["chart", "dev", "server", "spark"]
 

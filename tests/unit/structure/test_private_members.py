@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaClient
-from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
@@ -81,7 +81,8 @@ def test_the_client_of_kafka_has_connections() -> None:
     assert "_writer" in inspect.getsource(AIOKafkaConnection)
     for name in ("ready", "send", "set_topics", "force_metadata_update", "bootstrap"):
         assert callable(getattr(AIOKafkaClient, name)), name
-    assert "request_timeout_ms" in inspect.signature(create_conn).parameters
+    assert "request_timeout_ms" in inspect.signature(AIOKafkaConnection).parameters
+    assert callable(AIOKafkaConnection.authenticator_oauth)
     for name in ("append", "build", "set_producer_state"):
         assert callable(getattr(DefaultRecordBatchBuilder, name)), name
 

@@ -34,6 +34,8 @@ export interface FeedOwner {
   stopWaiting(feed: Feed): void;
   /** Whether a feed that has been waiting since then may go on. */
   mayWait(sinceMs: number): boolean;
+  /** A feed ends. */
+  close(feed: Feed): void;
 }
 
 export class Feed {
@@ -113,11 +115,24 @@ export class Feed {
    * Ends the stream; `isPublished` says whether its end is published. What still waits for room has no response that
    * could wait for it, and is dropped.
    */
-  end(isPublished = true): void {
+  end(isPublished: boolean): void {
     this.hasEnded = true;
+    this.owner.close(this);
     this.handOver();
+    // The end of a stream of which nothing found room says how much that was.
+    if (isPublished && this.position) this.stream ??= this.placeForEnd();
     this.stream?.end(this.position, isPublished);
     this.stream = undefined;
+  }
+
+  /** Ends the stream because the process does: a live stream ends here, a replay is cut short. */
+  endWithProcess(): void {
+    this.end(this.options.description.origin === 'realtime');
+  }
+
+  private placeForEnd(): ThreadStream | undefined {
+    const place = this.owner.place(this.options, undefined, 0, 0);
+    return typeof place === 'string' ? undefined : place;
   }
 
   private mayWait(): boolean {

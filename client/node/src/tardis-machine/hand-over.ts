@@ -15,6 +15,7 @@ const LONGEST_PAUSE_MS = 64_000;
 const SOON_MS = 60_000;
 
 export class HandOver implements FeedOwner, ThreadOwner {
+  private readonly feeds = new Set<Feed>();
   private readonly scheduled = new Set<Feed>();
   private readonly waiting: Waiting;
   private thread: PublishingThread | undefined;
@@ -35,7 +36,9 @@ export class HandOver implements FeedOwner, ThreadOwner {
   open(description: StreamDescription, mayWait: boolean): Feed {
     this.streams += 1;
     const waits = mayWait && this.settings.whenFull === 'wait';
-    return new Feed(this, { stream: this.streams, description, waits });
+    const feed = new Feed(this, { stream: this.streams, description, waits });
+    this.feeds.add(feed);
+    return feed;
   }
 
   /** Events that were handed over and are not acknowledged. */
@@ -43,14 +46,14 @@ export class HandOver implements FeedOwner, ThreadOwner {
     return this.thread?.heldEvents ?? 0;
   }
 
-  /** Blocks this thread until everything is acknowledged or the time is over. */
+  /** Ends all streams, and blocks this thread until everything is acknowledged or the time is over. */
   flush(timeoutMs: number): void {
     const endMs = performance.now() + timeoutMs;
     this.handOverScheduled();
     while (this.waiting.count && performance.now() < endMs && this.thread?.pause(RETRY_MS)) {
       this.waiting.retry();
     }
-    this.waiting.giveUp();
+    for (const feed of [...this.feeds]) feed.endWithProcess();
     this.thread?.flush(Math.max(0, endMs - performance.now()));
   }
 
@@ -89,6 +92,10 @@ export class HandOver implements FeedOwner, ThreadOwner {
 
   mayWait(sinceMs: number): boolean {
     return this.waiting.mayWait(sinceMs);
+  }
+
+  close(feed: Feed): void {
+    this.feeds.delete(feed);
   }
 
   onMessage(message: FromPublisher): void {

@@ -33,8 +33,12 @@ class PublishedStream {
   private events = 0;
   private position = 0;
   private hasEnded = false;
-  private isEndPublished = true;
+  /** Whether the sidecar must be told of the end. */
+  private owesEnd = false;
   private isConnected = false;
+  private isRefused = false;
+  /** Resolves when the sidecar has opened the stream for the first time, or refused it. */
+  private readonly answered: Promise<void>;
 
   constructor(
     description: StreamDescription,
@@ -58,6 +62,10 @@ class PublishedStream {
     this.publisher = new Publisher(settle(address, options));
     this.publisher.on('drop', (count, why) => report(count, why));
     this.publisher.on('failure', (failure) => report(1, describeFailure(failure)));
+    this.answered = new Promise((resolve) => {
+      this.publisher.once('connect', () => resolve());
+      this.publisher.once('refuse', () => resolve());
+    });
     this.publisher.on('refuse', (why) => this.giveUp(why));
     this.publisher.on('connect', () => {
       this.isConnected = true;
@@ -89,15 +97,15 @@ class PublishedStream {
 
   end(position: number, isPublished: boolean): void {
     this.skipTo(position);
-    this.isEndPublished = isPublished;
+    this.owesEnd = isPublished && !this.isRefused;
     this.hasEnded = true;
     checkSoon();
   }
 
   /** Releases what the sidecar is done with; returns true if the stream is complete. */
   releaseDone(): boolean {
-    // Nothing is acknowledged meanwhile, and there may be many streams.
-    if (this.events && !this.isConnected) return false;
+    // Nothing is acknowledged meanwhile, nor can the end be told; and there may be many streams.
+    if (!this.isConnected && (this.events || this.owesEnd)) return false;
     const { bufferedEvents } = this.publisher.stats;
     for (let block = this.blocks.first; block; block = this.blocks.first) {
       if (this.events - block.count < bufferedEvents) break;
@@ -110,6 +118,8 @@ class PublishedStream {
 
   /** The sidecar refused the stream: releases everything that is held. */
   private giveUp(why: string): void {
+    this.isRefused = true;
+    this.owesEnd = false;
     report(this.publisher.stats.bufferedEvents, why);
     for (let block = this.blocks.shift(); block; block = this.blocks.shift())
       release(counters, this.held, block.count, block.size);
@@ -129,12 +139,13 @@ class PublishedStream {
     }
   }
 
+  /** Resolves when everything is acknowledged and, if the stream has ended, that can be told. */
   async flush(): Promise<void> {
-    await this.publisher.flush();
+    await Promise.allSettled([this.publisher.flush(), this.owesEnd && this.answered]);
   }
 
   async close(): Promise<void> {
-    await this.publisher.close(undefined, { ended: this.isEndPublished });
+    await this.publisher.close(undefined, { ended: this.owesEnd });
   }
 }
 
@@ -161,7 +172,7 @@ function checkStreams(): void {
 }
 
 async function flush(): Promise<void> {
-  await Promise.allSettled([...streams.values()].map((stream) => stream.flush()));
+  await Promise.all([...streams.values()].map((stream) => stream.flush()));
   checkStreams();
   // The end of a stream travels as it is closed.
   await Promise.all(closing);

@@ -57,11 +57,6 @@ export class Waiting {
     for (const feed of [...this.feeds]) feed.handOverSafely();
   }
 
-  /** Drops what still waits. */
-  giveUp(): void {
-    for (const feed of [...this.feeds]) feed.end();
-  }
-
   private readonly onTimer = guarded('timer', () => {
     this.timer = undefined;
     this.retry();

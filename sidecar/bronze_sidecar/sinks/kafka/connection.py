@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaClient, TopicPartition, errors
-from aiokafka.conn import create_conn
 from aiokafka.protocol.metadata import MetadataRequest
 from bronze_buses.errors import Refused
 from bronze_buses.tls import certificate_fault, client_context, tls_error
 
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
+from bronze_sidecar.sinks.kafka.tokens import Greeting, NoToken, Tokens, tokens_for
 
 if TYPE_CHECKING:
     from bronze_sidecar.sinks.kafka.options import Kafka
@@ -32,7 +32,13 @@ logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 @contextlib.asynccontextmanager
 async def connect(options: Kafka) -> AsyncIterator[KafkaConnection]:
     """Connect, log in and learn which brokers there are; close on leaving."""
-    security = _security(options)
+    tokens = tokens_for(options)
+    if tokens:
+        try:
+            await tokens.token()
+        except NoToken as error:
+            raise (Permanent if error.is_final else Transient)(str(error)) from error
+    security = _security(options, tokens)
     reached, cluster_id = await _greet_one(options, security)
     client = AIOKafkaClient(
         bootstrap_servers=reached,
@@ -145,15 +151,16 @@ def error_text(error: BaseException) -> str:
 # -- opening
 
 
-def _security(options: Kafka) -> dict[str, Any]:
+def _security(options: Kafka, tokens: Tokens | None) -> dict[str, Any]:
     """Return how connections are encrypted and how to log in, in the library's terms."""
     protocol = ("SASL_" if options.sasl_mechanism else "") + ("SSL" if options.tls else "PLAINTEXT")
     return {
         "security_protocol": protocol,
         "ssl_context": _tls_context(options) if options.tls else None,
-        "sasl_mechanism": (options.sasl_mechanism or "plain").upper(),
+        "sasl_mechanism": "OAUTHBEARER" if tokens else (options.sasl_mechanism or "plain").upper(),
         "sasl_plain_username": options.sasl_username,
         "sasl_plain_password": options.sasl_password,
+        "sasl_oauth_token_provider": tokens,
     }
 
 
@@ -182,9 +189,10 @@ async def _greet_one(options: Kafka, security: dict[str, Any]) -> tuple[str, str
 async def _greet(broker: str, client_id: str, security: dict[str, Any]) -> str | None:
     host, _, port = broker.rpartition(":")
     timeout = int(CONNECT_SECONDS * 1000)
-    connection = await create_conn(
+    connection = Greeting(
         host.strip("[]"), int(port), client_id=client_id, request_timeout_ms=timeout, **security
     )
+    await connection.connect()
     try:
         answer = await connection.send(MetadataRequest([]))
         return getattr(answer, "cluster_id", None)
@@ -195,6 +203,8 @@ async def _greet(broker: str, client_id: str, security: dict[str, Any]) -> str |
 def _cannot_open(error: Exception, options: Kafka) -> DeliveryError:
     text = error_text(error)
     if isinstance(error, errors.SaslAuthenticationFailed):
+        if tokens := tokens_for(options):
+            return Permanent(f"the broker refuses the token: {text}; {tokens.refusal}")
         return Permanent(f"the broker refuses --kafka-sasl-username and --kafka-sasl-password: {text}")
     if isinstance(error, errors.UnsupportedSaslMechanismError | errors.IllegalSaslStateError):
         return Permanent(

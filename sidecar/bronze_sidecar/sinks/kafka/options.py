@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import string
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from bronze_buses.aws import Region
 from bronze_buses.tls import TlsFiles
 from bronze_cli.options import option
 from bronze_cli.problems import Fault, control_character, not_among
@@ -36,6 +38,7 @@ from bronze_sidecar.sinks.base import (
     batch_size,
     both_or_neither,
     dead_letter_doc,
+    flag,
     meta_prefix,
     meta_prefix_faults,
     tls_faults,
@@ -55,6 +58,12 @@ TOPICS_OF_KAFKA = {
     "__share_group_state",
     "__cluster_metadata",
 }
+# How to log in with a token, and which options that needs; and all that are of no other use.
+TOKENS = {
+    "oauthbearer": ("oauth_token_url", "oauth_client_id", "oauth_client_secret"),
+    "aws_msk_iam": ("aws_region",),
+}
+TOKENS_ONLY = {**TOKENS, "oauthbearer": (*TOKENS["oauthbearer"], "oauth_scope", "oauth_ca_file")}
 # Kafka sets no limit; a key longer than this is a mistake.
 KEY_LIMIT = 1024
 
@@ -123,10 +132,21 @@ class Kafka(TlsFiles, Backend):
     client_id: str = option(Text(), "Client name for the brokers' logs and quotas.", default="bronze-sidecar")
     tls: bool = option(Switch(), "Encrypt the connection with TLS.", default=False)
     sasl_mechanism: str | None = option(
-        Choice("plain", "scram-sha-256", "scram-sha-512"), "How to log in; no login if not given."
+        Choice("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "aws_msk_iam"),
+        "How to log in; no login if not given.",
     )
     sasl_username: str | None = option(Text(), "User name for SASL.")
     sasl_password: str | None = option(Secret(), "Password for SASL.", secret=True)
+    oauth_token_url: str | None = option(
+        Url(), "Where oauthbearer gets its tokens, by OAuth's client credentials."
+    )
+    oauth_client_id: str | None = option(Text(), "Client id for the token server.")
+    oauth_client_secret: str | None = option(Secret(), "Client secret for the token server.", secret=True)
+    oauth_scope: str | None = option(Text(), "Scope to ask the token server for.")
+    oauth_ca_file: Path | None = option(
+        File(), "CA certificates to trust for the token server instead of the system's."
+    )
+    aws_region: str | None = option(Region(), "AWS region of the cluster, for aws_msk_iam.")
     compression: str = option(
         Choice("none", "gzip", "snappy", "lz4", "zstd"), "Compression of record batches.", default="none"
     )
@@ -173,6 +193,10 @@ class Kafka(TlsFiles, Backend):
     def exposed_secrets(self) -> Iterator[str]:
         if self.sasl_password and not self.tls and not all(map(is_loopback, self.brokers)):
             yield "--kafka-sasl-password"
+        if self.sasl_mechanism in TOKENS and not self.tls and not all(map(is_loopback, self.brokers)):
+            yield "--kafka-sasl-mechanism"
+        if self.oauth_client_secret and is_plain_and_remote(self.oauth_token_url or "", "http"):
+            yield "--kafka-oauth-client-secret"
         registry = self.schema_registry_url or ""
         if self.schema_registry_auth_password and is_plain_and_remote(registry, "http"):
             yield "--kafka-schema-registry-auth-password"
@@ -180,7 +204,9 @@ class Kafka(TlsFiles, Backend):
     def faults(self) -> Iterator[tuple[str, Fault]]:
         yield from tls_faults(self, encrypted=self.tls)
         yield from both_or_neither(self, "sasl_username", "sasl_password")
-        yield from both_or_neither(self, "sasl_mechanism", "sasl_username")
+        if self.sasl_mechanism not in TOKENS:
+            yield from both_or_neither(self, "sasl_mechanism", "sasl_username")
+        yield from self._token_faults()
         yield from both_or_neither(self, "schema_registry_auth_username", "schema_registry_auth_password")
         if self.schema_registry_auth_username and not self.schema_registry_url:
             yield "schema_registry_auth_username", Fault("has no effect.", "Add --kafka-schema-registry-url.")
@@ -195,3 +221,24 @@ class Kafka(TlsFiles, Backend):
                 Fault(f"cannot be combined with acks '{self.acks}'.", "Set --kafka-acks to all."),
             )
         yield from meta_prefix_faults(self.static_headers, self.meta_headers_prefix)
+
+    def _token_faults(self) -> Iterator[tuple[str, Fault]]:
+        """Yield what is missing, or has no effect, where a token takes the place of a password."""
+        mechanism = self.sasl_mechanism
+        needed = TOKENS.get(mechanism or "", ())
+        missing = [flag(self, name) for name in needed if getattr(self, name) is None]
+        if missing:
+            yield "sasl_mechanism", Fault(f"'{mechanism}' needs more.", f"Add {' and '.join(missing)}.")
+        if mechanism in TOKENS and self.sasl_username is not None:
+            yield "sasl_username", Fault(f"has no effect with '{mechanism}'.", "Leave it out.")
+        for other, names in TOKENS_ONLY.items():
+            given = [name for name in names if getattr(self, name) is not None] if other != mechanism else []
+            for name in given:
+                yield name, Fault("has no effect.", f"Set {flag(self, 'sasl_mechanism')}={other}.")
+        if self.oauth_ca_file and not (self.oauth_token_url or "https:").startswith("https:"):
+            yield "oauth_ca_file", Fault("has no effect.", "Give --kafka-oauth-token-url with https.")
+        if mechanism == "aws_msk_iam" and importlib.util.find_spec("aws_msk_iam_sasl_signer") is None:
+            yield (
+                "sasl_mechanism",
+                Fault("'aws_msk_iam' needs AWS' signer.", "Install bronze-sidecar[server,msk]."),
+            )

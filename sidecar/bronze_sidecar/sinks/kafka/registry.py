@@ -13,15 +13,15 @@ import struct
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from bronze_buses.errors import Refused
-from bronze_buses.tls import TlsFiles, certificate_fault, client_context
+from bronze_buses.tls import certificate_fault
+from bronze_buses.web import exchange
 from bronze_client.schema import NormalizedEvent
 
 from bronze_sidecar.errors import DeliveryError, Permanent, Transient
 
-ANSWER_SECONDS = 5.0
 # A registry that could not be reached is not asked again for this long: every topic would wait for nothing.
 AWAY_SECONDS = 1.0
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -106,7 +106,6 @@ class Registry:
         if time.monotonic() < away_until:
             raise Transient(reason)
         try:
-            # This happens once per topic; a client with a pool and a session would be overkill.
             status, text = await asyncio.to_thread(self._exchange, method, path, body)
         except (Refused, OSError, http.client.HTTPException) as error:
             reason = f"the registry at {URL_OPTION} cannot be reached: {error or type(error).__name__}"
@@ -118,19 +117,9 @@ class Registry:
             return status, text[:200].decode(errors="replace")
 
     def _exchange(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        url = urlsplit(self._url)
-        host = url.hostname or ""
-        connection = http.client.HTTPConnection(host, url.port, timeout=ANSWER_SECONDS)
-        if url.scheme == "https":
-            context = client_context(TlsFiles(tls_ca_file=self._ca_file), FLAGS)
-            connection = http.client.HTTPSConnection(host, url.port, timeout=ANSWER_SECONDS, context=context)
-        try:
-            encoded = None if body is None else json.dumps(body).encode()
-            connection.request(method, url.path + path, encoded, self._headers)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+        encoded = None if body is None else json.dumps(body).encode()
+        url = self._url + path
+        return exchange(method, url, encoded, self._headers, ca_file=self._ca_file, flags=FLAGS)
 
 
 def _refusal(status: int, answer: Any, subject: str = "") -> DeliveryError:
