@@ -19,7 +19,8 @@ class Checkpoint:
     def __init__(self, spark: SparkSession, place: str) -> None:
         self._java: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to its file systems
         self._place = self._path(place)
-        self._system = self._place.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+        settings = self._java.org.apache.spark.SparkContext.getOrCreate().hadoopConfiguration()
+        self._system = self._place.getFileSystem(settings)
 
     def stored(self) -> int:
         """Return the number of the last batch that is done; -1 if none is."""
