@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Protocol
 from urllib.parse import unquote
@@ -31,6 +31,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
+from bronze_pipeline.tables.partition_index import Span
 from bronze_pipeline.tables.storage import storage_options
 
 INDEX = pa.schema(
@@ -108,6 +109,9 @@ class Table(Protocol):
 
     def index(self) -> pa.Table:
         """Return the files that readers see, as rows of `INDEX`."""
+
+    def near(self, folders: Iterable[str], span: Span) -> list[str]:
+        """Return at least the files in some folders that have rows with times within a span."""
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
         """Add the files of a batch; all of them, or none."""
@@ -190,6 +194,9 @@ class DeltaTable:
             for field in INDEX
         ]
         return pa.table(arrays, schema=INDEX)
+
+    def near(self, folders: Iterable[str], span: Span) -> list[str]:  # noqa: ARG002 - all times are near enough
+        return _in_folders(self.index(), folders)
 
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
         """Add the files of a batch and remove others; all at once."""
@@ -283,6 +290,9 @@ class ParquetTable:
         ]
         return pa.Table.from_pylist(rows, INDEX)
 
+    def near(self, folders: Iterable[str], span: Span) -> list[str]:  # noqa: ARG002 - all times are near enough
+        return _in_folders(self.index(), folders)
+
     def _files(self) -> Iterator[Written]:
         return (file for commit in self._commits for file in commit.files)
 
@@ -300,6 +310,11 @@ class ParquetTable:
         commit = Commit(number, job, batch, moved)
         self._notes.add(commit)
         self._commits.append(commit)
+
+
+def _in_folders(index: pa.Table, folders: Iterable[str]) -> list[str]:
+    wanted = set(folders)
+    return [path for path in index["path"].to_pylist() if path.rpartition("/")[0] in wanted]
 
 
 def _paths(system: pyarrow.fs.FileSystem, folder: str, ending: str) -> list[str]:
