@@ -20,6 +20,7 @@ from bronze_pipeline.decoding.schema import TIMESTAMP
 from bronze_pipeline.silver.records import FAULTS
 from bronze_pipeline.tables.batch_duplicates import first_of_each
 from bronze_pipeline.tables.files import FileWriter, Folder, Written, keep_rows, read_file
+from bronze_pipeline.tables.partition_index import span_of
 from bronze_pipeline.tables.table_duplicates import values_there
 from bronze_pipeline.tables.tables import Table
 
@@ -130,7 +131,7 @@ def distinct_faults(quarantine: Table, files: Sequence[Written]) -> Sequence[Wri
 def _known(table: Table, files: Sequence[Written], new: pa.Table, column: str) -> pa.Array:
     """Return which of the new values of a column the table already has."""
     folders = {file.path.rpartition("/")[0] for file in files}
-    paths = [path for path in table.index()["path"].to_pylist() if path.rpartition("/")[0] in folders]
+    paths = table.near(folders, span_of(new["event_ts"]))
     return values_there(table, paths, new[column], column, _near(new["event_ts"]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import deltalake
@@ -15,6 +15,7 @@ from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, in_log, log_folder
 from bronze_pipeline.tables.evolution import compare
 from bronze_pipeline.tables.files import Written
+from bronze_pipeline.tables.partition_index import PartitionIndex, Span
 from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import DeltaTable, TableChanged, partition_values, stats
 
@@ -29,6 +30,7 @@ class LeanDeltaTable(DeltaTable):
 
     def __init__(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...], name: str) -> None:
         self._whole: deltalake.DeltaTable | None = None
+        self._index: PartitionIndex | None = None
         self._log = _log_of(url, schema, partition_columns)
         if self._log is None:
             super().__init__(url, schema, partition_columns, name)
@@ -59,6 +61,13 @@ class LeanDeltaTable(DeltaTable):
         # Perhaps newer than the log; then the next version is taken, and the commit is not made.
         self._table.update_incremental()
         return super().files()
+
+    def near(self, folders: Iterable[str], span: Span) -> list[str]:
+        if self._log is None:
+            return super().near(folders, span)
+        if self._index is None:
+            self._index = PartitionIndex(self._log)
+        return self._index.near(folders, span)
 
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
         if self._log is None or removed:

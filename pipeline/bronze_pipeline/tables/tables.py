@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Protocol
 from urllib.parse import unquote
@@ -33,6 +33,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written, delete_file
+from bronze_pipeline.tables.partition_index import Span
 from bronze_pipeline.tables.storage import storage_options
 
 INDEX = pa.schema(
@@ -119,6 +120,9 @@ class Table(Protocol):
 
     def index(self) -> pa.Table:
         """Return the files that readers saw at the last look, as rows of `INDEX`."""
+
+    def near(self, folders: Iterable[str], span: Span) -> list[str]:
+        """Return at least the files in some folders that have rows with times within a span."""
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
         """Add the files of a batch; all of them, or none.
@@ -234,6 +238,9 @@ class DeltaTable:
         ]
         return pa.table(arrays, schema=INDEX)
 
+    def near(self, folders: Iterable[str], span: Span) -> list[str]:  # noqa: ARG002 - all times are near enough
+        return _in_folders(self.index(), folders)
+
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
         """Add the files of a batch and remove others; all at once, as `Table.commit` says."""
         now = int(time.time() * 1000)
@@ -344,6 +351,9 @@ class ParquetTable:
         ]
         return pa.Table.from_pylist(rows, INDEX)
 
+    def near(self, folders: Iterable[str], span: Span) -> list[str]:  # noqa: ARG002 - all times are near enough
+        return _in_folders(self.index(), folders)
+
     def _files(self) -> Iterator[Written]:
         return (file for commit in self._commits for file in commit.files)
 
@@ -367,6 +377,11 @@ class ParquetTable:
                 self._system.move(f"{self._root}/{placed.path}", f"{root}/{file.path}")
             raise TableChanged(self.folder.url) from error
         self._commits.append(commit)
+
+
+def _in_folders(index: pa.Table, folders: Iterable[str]) -> list[str]:
+    wanted = set(folders)
+    return [path for path in index["path"].to_pylist() if path.rpartition("/")[0] in wanted]
 
 
 def _paths(system: pyarrow.fs.FileSystem, folder: str, ending: str) -> list[str]:
