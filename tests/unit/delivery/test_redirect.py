@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.rules import Address, Record
@@ -67,3 +69,18 @@ async def test_a_record_that_was_meant_for_the_dead_letter_destination_is_given_
         ticket = put(lane, record("1", "dead"))
         await ticket.done.wait()
     assert ticket.failures == [("1", "scripted", "no")]
+
+
+async def test_a_record_whose_dead_letter_waits_is_not_safe() -> None:
+    script = Script(answers=[refuse(0)])
+    async with running(script, dead_letter="dead") as lane:
+        ticket = put(lane, record("1"))
+        while not script.writes:  # noqa: ASYNC110 - the lane gives no other sign
+            await asyncio.sleep(0)
+        script.gate = asyncio.Event()
+        while not lane.in_flight():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert lane.unsafe_events() == 1
+        script.gate.set()
+        await ticket.done.wait()
+        assert lane.unsafe_events() == 0
