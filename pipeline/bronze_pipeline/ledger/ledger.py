@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from bronze_pipeline.ledger.entries import ID_COLUMNS, IDS, Entry, entry_of, overlaps, rows_of, united
+from bronze_pipeline.ledger.entries import ID_COLUMNS, IDS, LedgerEntry, entry_of, overlaps, rows_of, united
 from bronze_pipeline.ledger.runs import Flags, Numbers, Runs, contains, normal, of_tables
 from bronze_pipeline.ledger.segments import Segment, Wanted
 from bronze_pipeline.ledger.store import Damaged, Manifest, Store, damage_is_named
@@ -40,7 +40,7 @@ class Own:
 
     job: str
     batch: int
-    entry: Entry
+    entry: LedgerEntry
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Ledger:
     def _forget(self) -> None:
         self.version = self._newest = -1
         self.segments: list[Segment] = []
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, LedgerEntry] = {}
         self._settled_without_id = 0
         self._recent: dict[str, int] = {}
         self._settled: dict[str, int] = {}
@@ -132,7 +132,7 @@ class Ledger:
         # What delta-rs writes has other types of text.
         return (read_file(self._folder, path, ID_COLUMNS).cast(IDS) for path in paths)
 
-    def _remember(self, version: int, entry: Entry) -> None:
+    def _remember(self, version: int, entry: LedgerEntry) -> None:
         self.version = version
         self.entries[version] = entry
         summary = entry.summary
@@ -204,7 +204,7 @@ class Ledger:
         for version, each in rest.items():
             self._remember(version, each)
 
-    def _add_segment(self, entry: Entry) -> None:
+    def _add_segment(self, entry: LedgerEntry) -> None:
         """Store an entry as a segment, merged with the last ones as long as these are not much larger."""
         if not len(entry.runs):
             return
@@ -235,7 +235,7 @@ class Ledger:
             self.say(f"the ledger of {self.url} cannot be used: {reason}")
         if paths:
             self.say(f"making the ledger of {self.url} from {len(paths):,} files; this is done once")
-        parts: list[Entry] = []
+        parts: list[LedgerEntry] = []
         count = 0
         for number, path in enumerate(paths):
             parts.append(entry_of(self._ids([path])))
@@ -256,7 +256,7 @@ class Ledger:
         if paths:
             self.say(f"the ledger is complete after {time.monotonic() - began:.0f} s")
 
-    def _settle_parts(self, parts: Iterable[Entry]) -> None:
+    def _settle_parts(self, parts: Iterable[LedgerEntry]) -> None:
         entry = united(parts)
         self._settled_without_id += entry.without_id
         self._add_segment(entry)

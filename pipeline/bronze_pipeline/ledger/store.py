@@ -15,7 +15,7 @@ from typing import Any
 
 from pyarrow.fs import FileSelector, FileType
 
-from bronze_pipeline.ledger.entries import Entry
+from bronze_pipeline.ledger.entries import LedgerEntry
 from bronze_pipeline.ledger.runs import Numbers, Runs
 from bronze_pipeline.ledger.segments import Segment, read_table, write, write_table
 from bronze_pipeline.tables.files import Folder
@@ -91,7 +91,7 @@ class Store:
         self._system.create_dir(self._folder, recursive=True)
         return write(self._system, self._folder, runs, rows)
 
-    def add(self, version: int, entry: Entry) -> None:
+    def add(self, version: int, entry: LedgerEntry) -> None:
         """Store the entry of a version."""
         write_table(self._system, f"{self._folder}/{_entry(version)}", entry.to_table())
 
@@ -99,10 +99,10 @@ class Store:
         """Return the versions that have entries."""
         return {version for version in map(_version, self._names()) if version is not None}
 
-    def entry(self, version: int) -> Entry:
+    def entry(self, version: int) -> LedgerEntry:
         """Return the entry of a version; raise Damaged."""
         with damage_is_named():
-            return Entry.from_table(read_table(self._system, f"{self._folder}/{_entry(version)}"))
+            return LedgerEntry.from_table(read_table(self._system, f"{self._folder}/{_entry(version)}"))
 
     def _names(self) -> list[str]:
         found = self._system.get_file_info(FileSelector(self._folder, allow_not_found=True))

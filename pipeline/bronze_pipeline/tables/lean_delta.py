@@ -15,7 +15,7 @@ from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, in_log, log_folder
 from bronze_pipeline.tables.evolution import compare
 from bronze_pipeline.tables.files import Written
-from bronze_pipeline.tables.partition_index import PartitionIndex, Span
+from bronze_pipeline.tables.partition_index import PartitionIndex, TimeSpan
 from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import DeltaTable, TableChanged, partition_values, stats
 
@@ -62,7 +62,7 @@ class LeanDeltaTable(DeltaTable):
         self._table.update_incremental()
         return super().files()
 
-    def near(self, folders: Iterable[str], span: Span) -> list[str]:
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:
         if self._log is None:
             return super().near(folders, span)
         if self._index is None:

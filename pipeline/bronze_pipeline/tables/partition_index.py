@@ -24,13 +24,13 @@ DAYS_KEPT = 32
 MARGIN = timedelta(seconds=1)
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """The earliest and latest time in a file; None if the log does not say."""
 
     earliest: datetime | None
     latest: datetime | None
 
-    def overlaps(self, other: Span) -> bool:
+    def overlaps(self, other: TimeSpan) -> bool:
         """Tell whether both may have a time in common."""
         return not (
             (self.latest is not None and other.earliest is not None and self.latest < other.earliest)
@@ -38,15 +38,15 @@ class Span(NamedTuple):
         )
 
 
-UNKNOWN = Span(None, None)
+UNKNOWN = TimeSpan(None, None)
 
 
-def span_of(times: pa.ChunkedArray) -> Span:
+def span_of(times: pa.ChunkedArray) -> TimeSpan:
     """Return the span of times; that of files with the same times overlaps it."""
     if times.null_count or not len(times):
         return UNKNOWN
     found = pc.min_max(times).as_py()
-    return Span(found["min"] - MARGIN, found["max"] + MARGIN)
+    return TimeSpan(found["min"] - MARGIN, found["max"] + MARGIN)
 
 
 class PartitionIndex:
@@ -55,10 +55,10 @@ class PartitionIndex:
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
         self._version = log.version
-        self._days: dict[str, dict[str, Span]] = {}
+        self._days: dict[str, dict[str, TimeSpan]] = {}
         """The days that are followed, and what is known of each file in them."""
 
-    def near(self, folders: Iterable[str], span: Span) -> list[str]:
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:
         """Return the files in some folders that may have rows within a span of time."""
         wanted = set(folders)
         days = {_day(folder) for folder in wanted}
@@ -115,7 +115,7 @@ def _day(path: str) -> str:
     return path.partition("/")[0]
 
 
-def _span(stats: str | None) -> Span:
+def _span(stats: str | None) -> TimeSpan:
     said = json.loads(stats) if stats else {}
     # Rows without a time may be anywhere.
     if said.get("nullCount", {}).get(TIME) != 0:
@@ -123,4 +123,4 @@ def _span(stats: str | None) -> Span:
     lowest, highest = (said.get(name, {}).get(TIME) for name in ("minValues", "maxValues"))
     if lowest is None or highest is None:
         return UNKNOWN
-    return Span(datetime.fromisoformat(lowest), datetime.fromisoformat(highest))
+    return TimeSpan(datetime.fromisoformat(lowest), datetime.fromisoformat(highest))

@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written, delete_file
-from bronze_pipeline.tables.partition_index import Span
+from bronze_pipeline.tables.partition_index import TimeSpan
 from bronze_pipeline.tables.storage import storage_options
 
 INDEX = pa.schema(
@@ -121,7 +121,7 @@ class Table(Protocol):
     def index(self) -> pa.Table:
         """Return the files that readers saw at the last look, as rows of `INDEX`."""
 
-    def near(self, folders: Iterable[str], span: Span) -> list[str]:
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:
         """Return at least the files in some folders that have rows with times within a span."""
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
@@ -238,7 +238,7 @@ class DeltaTable:
         ]
         return pa.table(arrays, schema=INDEX)
 
-    def near(self, folders: Iterable[str], span: Span) -> list[str]:  # noqa: ARG002 - all times are near enough
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:  # noqa: ARG002 - all times are near enough
         return _in_folders(self.index(), folders)
 
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
@@ -351,7 +351,7 @@ class ParquetTable:
         ]
         return pa.Table.from_pylist(rows, INDEX)
 
-    def near(self, folders: Iterable[str], span: Span) -> list[str]:  # noqa: ARG002 - all times are near enough
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:  # noqa: ARG002 - all times are near enough
         return _in_folders(self.index(), folders)
 
     def _files(self) -> Iterator[Written]:
