@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
@@ -18,6 +19,7 @@ from bronze_pipeline.silver.queries import SilverBatchReport
 from bronze_pipeline.silver.record_query import RecordQuery, table_schema
 from bronze_pipeline.silver.records import RECORDS
 from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.tables import TableError
 from pyspark.sql import SparkSession
 from silver_frames import Bronze, at, change, event, run, stored, trade
 
@@ -148,6 +150,20 @@ def test_a_trade_that_another_stream_has_too_is_stored_once(silver: Silver) -> N
     assert second.outcome
     assert (second.outcome.rows, second.outcome.duplicates) == ({"trades": 2}, 1)
     assert silver.rows("trades", "event_id") == [("r:0",), ("r:1",), ("r:2",), ("t:1",), ("t:2",)]
+
+
+def test_tables_with_columns_of_other_types_are_refused_in_words(silver: Silver) -> None:
+    rates = silver.schemas["derivative_tickers"]
+    place = rates.get_field_index("funding_rate")
+    old = rates.set(place, rates.field(place).with_type(pa.decimal128(38, 18)))
+    silver.lake.open("derivative_tickers", old, ("date", "exchange"))
+    with pytest.raises(TableError) as caught:
+        silver.records()
+    assert str(caught.value) == (
+        f"the table at {silver.lake.table_url('derivative_tickers')} has other columns: funding_rate is"
+        " decimal(38,18), but must be decimal(38,30). Have everything made anew from bronze: with a new --to,"
+        " and a new --checkpoint if one is given."
+    )
 
 
 def test_equal_trades_at_other_times_or_sides_are_others_however_they_come(silver: Silver) -> None:

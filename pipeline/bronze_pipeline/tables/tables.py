@@ -63,6 +63,10 @@ class TableError(Exception):
     """A table cannot be used; the text says why."""
 
 
+class OtherColumnsError(TableError):
+    """A table has columns of other types than the program."""
+
+
 class TableChanged(Exception):  # noqa: N818 - it is no fault, and whoever looks again can go on
     """Something else has changed a table since the last look at it, so nothing was committed."""
 
@@ -98,7 +102,7 @@ def _require_partitions(url: str, found: Sequence[str], wanted: Sequence[str]) -
 
 def _require_types(url: str, found: Comparison) -> None:
     if found.refused:
-        raise TableError(f"the table at {url} has other columns: {'; '.join(found.refused)}.")
+        raise OtherColumnsError(f"the table at {url} has other columns: {'; '.join(found.refused)}.")
 
 
 def in_one_line(error: Exception) -> str:
