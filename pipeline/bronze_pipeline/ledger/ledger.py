@@ -110,6 +110,17 @@ class Ledger:
 
     def advance(self, own: Own | None = None) -> None:
         """Take in what the table's log has beyond what is known."""
+        self._follow(own)
+        for mend in (self._reload, self.build):
+            if not self.writes or (len(self.entries) <= ENTRIES_MOST and self._count() <= RUNS_MOST):
+                return
+            try:
+                with damage_is_named():
+                    self._settle()
+            except Damaged as error:
+                mend(str(error))
+
+    def _follow(self, own: Own | None = None) -> None:
         for version in range(self.version + 1, self.history.newest(max(self.version, self._newest)) + 1):
             try:
                 change = self.history.change(version)
@@ -124,8 +135,6 @@ class Ledger:
             if self.writes:
                 self._store.add(version, entry)
             self._remember(version, entry)
-        if len(self.entries) > ENTRIES_MOST or self._count() > RUNS_MOST:
-            self._settle()
         return None
 
     def _ids(self, paths: Iterable[str]) -> Iterator[pa.Table]:
@@ -146,12 +155,22 @@ class Ledger:
 
     def known(self, ids: Runs) -> Flags:
         """Tell which ids the table has."""
+        for mend in (self._reload, self.build):
+            try:
+                with damage_is_named():
+                    return self._known(ids)
+            except Damaged as error:
+                mend(str(error))
+        return self._known(ids)
+
+    def _reload(self, reason: str) -> None:
+        """Read again what is stored: another job may have replaced what this one knew."""
         try:
-            with damage_is_named():
-                return self._known(ids)
+            if self.load():
+                return self._follow()
         except Damaged as error:
-            self.build(str(error))
-            return self._known(ids)
+            reason = str(error)
+        return self.build(reason)
 
     def _known(self, ids: Runs) -> Flags:
         found = np.zeros(len(ids), np.bool_)
