@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 import nats
@@ -184,6 +184,21 @@ class SqsBus:
                 for index, message in enumerate(messages)
             ]
             self._client.delete_message_batch(QueueUrl=self._queue, Entries=done)
+
+
+NAMES = ("nats", "redis", "kafka", "kinesis", "sqs")
+
+
+def bus_named(name: str, fixture: Callable[[str], Any]) -> Bus:
+    """Return a back end with a server to kill and freeze, made of the fixtures of tests."""
+    if name == "nats":
+        return NatsBus(fixture("start_nats")())
+    if name == "redis":
+        return RedisBus(fixture("start_redis")(append_only=True))
+    if name == "kafka":
+        return KafkaBus(fixture("own_kafka"))
+    kind = KinesisBus if name == "kinesis" else SqsBus
+    return kind(fixture("aws_emulator"), fixture("aws_relay"))
 
 
 async def assert_complete(bus: Bus, streams: dict[str, int], *, duplicates_allowed: bool = True) -> int:

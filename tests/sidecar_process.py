@@ -12,7 +12,7 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +85,12 @@ class SidecarProcess(NativeServer):
 
 
 @contextlib.contextmanager
-def sidecar(*arguments: str) -> Iterator[SidecarProcess]:
+def sidecar(
+    *arguments: str, kind: Callable[..., SidecarProcess] = SidecarProcess
+) -> Iterator[SidecarProcess]:
     """Run a sidecar for a test; its folder is short, for a socket's path must be."""
     directory = Path(tempfile.mkdtemp(prefix="bs-"))
-    process = SidecarProcess(directory, *arguments)
+    process = kind(directory, *arguments)
     try:
         yield process.start()
     finally:

@@ -91,9 +91,9 @@ class Bronze:
         return self.lake.table_url("bronze")
 
     def add(self, *events: dict[str, Any]) -> None:
+        assert not self._table.has("tests", self.batch)
         writer = FileWriter(self._table.staging, EVENTS, "part")
         writer.write(pa.RecordBatch.from_pylist(list(events), EVENTS))
-        assert not self._table.has("tests", self.batch)
         self._table.commit(writer.finish(), "tests", self.batch)
         self.batch += 1
 
@@ -137,7 +137,9 @@ def stored(lake: Lake, name: str, columns: Sequence[str]) -> list[tuple[Any, ...
     """Return some columns of a table, in the order of the rows."""
     rows = deltalake.DeltaTable(lake.table_url(name)).to_pyarrow_table(columns=list(columns))
     found = [tuple(row.values()) for row in rows.to_pylist()]
-    return sorted(found, key=lambda row: [value for value in row if not isinstance(value, list)])
+    return sorted(
+        found, key=lambda row: [(value is not None, value) for value in row if not isinstance(value, list)]
+    )
 
 
 def number(text: str) -> Decimal:

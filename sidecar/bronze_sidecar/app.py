@@ -227,6 +227,7 @@ class Sidecar:
                             "on_disk_events": lane.spilling.events,
                             "on_disk_bytes": lane.spilling.bytes,
                             "most_on_disk_bytes": lane.spilling.max_bytes,
+                            "disk": lane.spilling.trouble or "ready",
                         }
                         if lane.spilling
                         else {}

@@ -25,6 +25,7 @@ from servers import NativeServer, Unavailable
 
 HERE = Path(__file__).parent
 Findings = dict[str, float]
+SPOOL = "spool"
 # What a client gathers before it sends.
 GATHERED_SECONDS = 0.005
 # More than the sidecar will hold: three producers, each with about as many batches as it may send.
@@ -61,22 +62,28 @@ class Results:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="a short run, less exact")
-    arguments.add_argument("--only", choices=BUSES, help="one back end alone")
+    arguments.add_argument(
+        "--only", choices=[*BUSES, SPOOL], help="one back end, or the queue on disk, alone"
+    )
     chosen = arguments.parse_args()
     describe_machine()
     os.sched_setaffinity(0, OTHER_CORES)
     began = time.monotonic()
     results = Results()
+    plan = QUICK if chosen.quick else FULL
     with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder:
-        for name in [chosen.only] if chosen.only else BUSES:
+        if chosen.only in {None, SPOOL}:
+            show_spool(Path(folder), plan)
+        for name in [] if chosen.only == SPOOL else [chosen.only] if chosen.only else BUSES:
             print(f"measuring {name} ...", file=sys.stderr, flush=True)
             try:
                 with serving(name, Path(folder)) as bus:
-                    measure(bus, QUICK if chosen.quick else FULL, results)
+                    measure(bus, plan, results)
             except Unavailable as error:
                 results.left_out.append(f"{name} is left out: {error}")
-    show(results)
-    show_blocks()
+    if chosen.only != SPOOL:
+        show(results)
+        show_blocks()
     print(f"\nAll of it took {time.monotonic() - began:.0f} s.")
     return 0
 
@@ -258,6 +265,17 @@ def show(results: Results) -> None:
         print()
     for line in results.left_out:
         print(line)
+
+
+def show_spool(folder: Path, plan: Plan) -> None:
+    """Measure the queue on disk, on the disk of temporary files, and show what was found."""
+    from spool import HEADS, measure_spool  # noqa: PLC0415 - it is made of what is here
+
+    print("measuring the queue on disk ...", file=sys.stderr, flush=True)
+    rows, note = measure_spool(folder, plan)
+    print("\nThe queue on disk, before NATS: events acknowledged, and events delivered from it\n")
+    table(HEADS, rows)
+    print(f"\n  {note}")
 
 
 def show_blocks() -> None:

@@ -1,11 +1,13 @@
 """What the client costs a server like tardis-machine: rate, processor time and memory, with and without it.
 
 It measures a real server if there is one (tests/real_machines.py says where it is looked for), otherwise the
-stand-in of the tests. The situations take turns, because a busy machine changes its speed.
+stand-in of the tests. The situations take turns, because a busy machine changes its speed, and all servers
+are started anew every few rounds, because one process of a program is faster than another.
 
 | sidecar | |
 | --- | --- |
 | without | the client is not loaded |
+| chance | the same: how much two servers differ that do the same |
 | healthy | takes everything |
 | frozen | takes nothing; the buffer is full, and messages are dropped |
 | absent | the same, without a connection |
@@ -33,8 +35,9 @@ from sidecar_process import sidecar
 from tardis_data import SYMBOLS, tardis_data
 from tardis_servers import MachineServer, hook_environment, install_stand_in, node_program
 
-SITUATIONS = ("without", "healthy", "frozen", "absent", "waiting")
+SITUATIONS = ("without", "chance", "healthy", "frozen", "absent", "waiting")
 TRANSPORTS = ("http", "ws")
+ROUNDS_OF_A_START = 4
 IDLE_SECONDS = 0.3
 IDLE_TICKS = 3
 
@@ -151,6 +154,7 @@ def servers_by_situation(
         large = {"buffer_events": "1000000", "buffer_bytes": "500000000"}
         hooks: dict[str, Mapping[str, str]] = {
             "without": {},
+            "chance": {},
             "healthy": hook_environment(healthy.address, flush_ms="0", **large),
             "frozen": hook_environment(frozen.address, flush_ms="0", when_full="drop"),
             "absent": hook_environment(f"{HOST}:{free_port()}", flush_ms="0", when_full="drop"),
@@ -161,6 +165,25 @@ def servers_by_situation(
             servers[situation] = measured.start(folder / situation, environment)
             stack.callback(servers[situation].stop)
         yield servers, [healthy.pid, *(server.pid for server in servers.values())]
+
+
+def measure_rounds(
+    servers: Mapping[str, MachineServer],
+    pids: Sequence[int],
+    request: Any,
+    rounds: Iterable[int],
+    runs: Mapping[tuple[str, str], list[Run]],
+) -> None:
+    for transport in TRANSPORTS:
+        for server in servers.values():
+            measure(server, transport, request)  # compiled and cached afterwards
+            wait_until_idle(pids)
+    for number in rounds:
+        for transport in TRANSPORTS:
+            first = number % len(SITUATIONS)
+            for situation in SITUATIONS[first:] + SITUATIONS[:first]:
+                runs[transport, situation].append(measure(servers[situation], transport, request))
+                wait_until_idle(pids)
 
 
 def quartiles(values: Iterable[float]) -> tuple[float, float, float]:
@@ -210,20 +233,11 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as name,
         subject(arguments.version, arguments.messages, Path(name)) as measured,
-        servers_by_situation(measured, Path(name)) as (servers, pids),
     ):
-        for transport in TRANSPORTS:
-            for server in servers.values():
-                measure(server, transport, measured.request)  # compiled and cached afterwards
-                wait_until_idle(pids)
-        for number in range(arguments.rounds):
-            for transport in TRANSPORTS:
-                first = number % len(SITUATIONS)
-                for situation in SITUATIONS[first:] + SITUATIONS[:first]:
-                    runs[transport, situation].append(
-                        measure(servers[situation], transport, measured.request)
-                    )
-                    wait_until_idle(pids)
+        for first in range(0, arguments.rounds, ROUNDS_OF_A_START):
+            rounds = range(first, min(first + ROUNDS_OF_A_START, arguments.rounds))
+            with servers_by_situation(measured, Path(name) / str(first)) as (servers, pids):
+                measure_rounds(servers, pids, measured.request, rounds, runs)
         print(f"{measured}, {runs['http', 'without'][0].messages} messages, {arguments.rounds} rounds")
     report(runs)
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import shutil
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from chaos.cell import Cell, Findings
 from chaos.faults import FAULTS
@@ -26,6 +28,8 @@ from chaos.targets import NotPossible, Target
 from clients import ClientUnderTest, NodeClient, NodeDriver, PythonClient
 from servers import Unavailable
 
+PLAIN, SPOOL, NODE = WAYS = ("plain", "spool", "node")
+"""By the Python client; with a queue on disk; by the Node client."""
 TARGETS: dict[str, type[Target]] = {
     "nats": Nats,
     "nats-r3": ReplicatedNats,
@@ -37,14 +41,40 @@ TARGETS: dict[str, type[Target]] = {
     "sqs-fifo": SqsFifo,
     "sqs": SqsStandard,
 }
+
+
+class Chosen(NamedTuple):
+    """A cell of the campaign."""
+
+    bus: str
+    fault: str
+    way: str = PLAIN
+
+    def __str__(self) -> str:
+        return f"{self.bus} {self.fault}" + ("" if self.way == PLAIN else f" ({self.way})")
+
+
+ENDS = ("broker-kill", "freeze-5", "sidecar-kill", "sigterm")
+"""What also happens with another client, and with a queue on disk."""
+ALL = (
+    *(Chosen(bus, fault) for bus in TARGETS for fault in FAULTS),
+    *(
+        Chosen(bus, fault, SPOOL)
+        for bus in ("nats", "redis", "kafka", "kinesis", "sqs-fifo")
+        for fault in (*ENDS, "freeze-20", "store-full", "deleted")
+    ),
+    *(Chosen(bus, fault, NODE) for bus in ("nats", "redis", "kafka") for fault in ENDS),
+)
 QUICK = (
-    ("nats", "broker-kill"),
-    ("nats", "store-full"),
-    ("redis", "slow-link"),
-    ("redis", "poison"),
-    ("redis-sentinel", "broker-kill"),
-    ("sqs", "sidecar-kill"),
-    ("sqs-fifo", "partial"),
+    Chosen("nats", "broker-kill"),
+    Chosen("nats", "store-full"),
+    Chosen("nats", "sidecar-kill", NODE),
+    Chosen("redis", "slow-link"),
+    Chosen("redis", "poison"),
+    Chosen("redis", "broker-kill", SPOOL),
+    Chosen("redis-sentinel", "broker-kill"),
+    Chosen("sqs", "sidecar-kill"),
+    Chosen("sqs-fifo", "partial"),
 )
 COLUMNS = (
     *("cell", "events", "lost", "reordered", "duplicates"),
@@ -80,44 +110,63 @@ def main() -> int:
     arguments.add_argument("--quick", action="store_true", help="a selection of about a minute")
     arguments.add_argument("--bus", action="append", choices=TARGETS, help="this bus; may be repeated")
     arguments.add_argument("--fault", action="append", choices=FAULTS, help="this fault; may be repeated")
-    arguments.add_argument("--client", choices=("python", "node"), default="python")
+    arguments.add_argument(
+        "--way",
+        action="append",
+        choices=WAYS,
+        help="by the Python client, with a queue on disk, by the Node client",
+    )
     arguments.add_argument("--seed", type=int, default=0, help="decides on moments and on what is refused")
     chosen = arguments.parse_args()
-    cells = QUICK if chosen.quick else [(bus, fault) for bus in TARGETS for fault in FAULTS]
     cells = [
-        (bus, fault)
-        for bus, fault in cells
-        if bus in (chosen.bus or TARGETS) and fault in (chosen.fault or FAULTS)
+        cell
+        for cell in (QUICK if chosen.quick else ALL)
+        if cell.bus in (chosen.bus or TARGETS)
+        and cell.fault in (chosen.fault or FAULTS)
+        and cell.way in (chosen.way or WAYS)
     ]
-    rows = run(cells, client=chosen.client, seed=chosen.seed)
+    rows = run(cells, seed=chosen.seed)
     show(rows)
     return 1 if any(row.broken for row in rows) else 0
 
 
-def run(cells: Sequence[tuple[str, str]], *, client: str = "python", seed: int = 0) -> list[Row]:
+def run(cells: Sequence[Chosen], *, seed: int = 0) -> list[Row]:
     """Run cells one after the other."""
-    driver = NodeDriver() if client == "node" else None
+    rows = []
+    for cell in cells:
+        began = time.monotonic()
+        rows.append(_run(cell, seed))
+        took = time.monotonic() - began
+        print(f"{' | '.join(rows[-1].cells())} ({took:.0f} s)", file=sys.stderr, flush=True)
+    return rows
+
+
+@contextlib.contextmanager
+def _client(way: str) -> Iterator[ClientUnderTest]:
+    if way != NODE:
+        yield PythonClient()
+        return
+    driver = NodeDriver()
     try:
-        rows = []
-        for bus, fault in cells:
-            name = f"{bus} {fault}" + (" (node)" if driver else "")
-            began = time.monotonic()
-            rows.append(_run(name, bus, fault, NodeClient(driver) if driver else PythonClient(), seed))
-            took = time.monotonic() - began
-            print(f"{' | '.join(rows[-1].cells())} ({took:.0f} s)", file=sys.stderr, flush=True)
-        return rows
+        yield NodeClient(driver)
     finally:
-        if driver:
-            driver.stop()
+        driver.stop()
 
 
-def _run(name: str, bus: str, fault: str, client: ClientUnderTest, seed: int) -> Row:
+def _run(chosen: Chosen, seed: int) -> Row:
+    name = str(chosen)
     dice = random.Random(f"{seed} {name}")  # noqa: S311 - it must be the same again
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     try:
-        cell = Cell(TARGETS[bus](folder, dice), client, dice)
-        running = cell.run(FAULTS[fault], is_slow_link=fault == "slow-link", is_poison=fault == "poison")
-        return Row(name, asyncio.run(running))
+        with _client(chosen.way) as client:
+            cell = Cell(TARGETS[chosen.bus](folder, dice), client, dice)
+            running = cell.run(
+                FAULTS[chosen.fault],
+                is_slow_link=chosen.fault == "slow-link",
+                is_poison=chosen.fault == "poison",
+                has_spool=chosen.way == SPOOL,
+            )
+            return Row(name, asyncio.run(running))
     except NotPossible as reason:
         return Row(name, remark=str(reason))
     except Unavailable as reason:

@@ -43,7 +43,7 @@ class Findings:
     resumed_seconds: float = 0.0
     """From the fault's end until something is acknowledged again."""
     recovery_seconds: float = 0.0
-    """From the fault's end until everything that was published before is acknowledged."""
+    """From the fault's end until what was published before is acknowledged, and nothing is on disk."""
     memory_bytes: int = 0
     log_lines: int = 0
     examples: str = ""
@@ -75,7 +75,9 @@ class Cell:
         self._memory = 0
         self._turn = asyncio.Lock()
 
-    async def run(self, fault: Fault, *, is_slow_link: bool, is_poison: bool) -> Findings:
+    async def run(
+        self, fault: Fault, *, is_slow_link: bool, is_poison: bool, has_spool: bool = False
+    ) -> Findings:
         findings = Findings()
         async with AsyncExitStack() as stack:
             await self.target.start(stack)
@@ -83,16 +85,38 @@ class Cell:
                 self.link = await stack.enter_async_context(link_to(self.target.port, self._dice))
             options = self.target.options(self.link.port if self.link else None)
             options += ["--memory-limit", str(MEMORY_LIMIT), "--log-format", "json"]
+            self._has_spool = has_spool
+            if has_spool:
+                options += self._spilling(options[0])
             if is_poison:
                 options += ["--max-event-bytes", "4194304", *self.target.poison_options()]
             self.sidecar = stack.enter_context(sidecar(*options))
             await asyncio.to_thread(self.sidecar.wait_until_ready)
             await self._produce(fault, findings)
+            await self._until_disk_is_empty()
             self.note_memory()
             findings.memory_bytes = self._memory
             findings.log_lines = len(self.sidecar.log.read_text().splitlines())
             judge(findings, self.before, await self.target.stored(), self._poison, self.target.keeps_order)
         return findings
+
+    def _spilling(self, first_option: str) -> list[str]:
+        """Return options for a queue on disk that is used as soon as the bus is a second behind."""
+        backend = first_option.split("-")[2]
+        folder = self.target.folder / "spool"
+        folder.mkdir()
+        few = ("--max-queue-events", str(self.target.rate))
+        return [f"--{backend}-when-full=spill", "--spool-dir", str(folder), *few]
+
+    async def _until_disk_is_empty(self) -> None:
+        """Wait for what was acknowledged from disk; what never arrives is found to be lost."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                while self._on_disk():  # noqa: ASYNC110 - nothing announces it
+                    await asyncio.sleep(0.05)
+
+    def _on_disk(self) -> float:
+        return self.sidecar.metric("bronze_spool_events") if self._has_spool else 0
 
     async def _produce(self, fault: Fault, findings: Findings) -> None:
         settings: dict[str, Any] = {"stream_id": STREAM, "on_full": "wait", "max_wait": 600.0}
@@ -156,11 +180,13 @@ class Cell:
         self._goes_on.clear()
         async with self._turn:
             await self._publisher.flush(timeout=FLUSH_SECONDS)
+            await self._until_disk_is_empty()
             yield
         self._goes_on.set()
 
     async def _acknowledged(self, count: int) -> float:
-        while (await self._publisher.stats()).acknowledged < count:  # noqa: ASYNC110 - nothing announces it
+        # What the disk has is acknowledged, but not delivered.
+        while (await self._publisher.stats()).acknowledged < count or self._on_disk():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         return time.monotonic()
 

@@ -172,7 +172,7 @@ async def test_kinesis_has_the_reason_in_meta(aws_emulator: Endpoint) -> None:
     redirected = Redirect("kinesis", destination)(Item(Nobody(), record, 0.0), "not allowed")
     assert redirected is not None
     async with backend.open(Route(backend.rules())) as sink:
-        assert not await sink.write(redirected.records)
+        assert not await sink.write(redirected[1])
     (kept,) = await asyncio.to_thread(kinesis.read, aws_emulator.url, dead)
     meta = NormalizedEvent.FromString(kept["Data"]).meta
     assert (meta["deadLetterReason"], meta["deadLetterDestination"]) == ("not allowed", stream)

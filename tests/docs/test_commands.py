@@ -45,7 +45,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_there_are_command_lines() -> None:
     assert len(SIDECAR_COMMANDS) > 5
-    assert {words[0] for _, words in PIPELINE_COMMANDS} == {"bronze", "silver", "verify", "report", "chart"}
+    assert {words[0] for _, words in PIPELINE_COMMANDS} == {
+        "bronze",
+        "silver",
+        "verify",
+        "report",
+        "maintain",
+        "chart",
+    }
 
 
 @pytest.mark.parametrize(("block", "words"), SIDECAR_COMMANDS, ids=str)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from chaos.campaign import QUICK, run
+from chaos.campaign import QUICK, Chosen, run
 from chaos.cell import Findings, judge
 from chaos.services import SqsStandard
 from chaos.targets import Stored, Target
@@ -11,9 +11,9 @@ from chaos.targets import Stored, Target
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize(("bus", "fault"), QUICK, ids=map("-".join, QUICK))
-def test_no_promise_is_broken(bus: str, fault: str) -> None:
-    (row,) = run([(bus, fault)])
+@pytest.mark.parametrize("cell", QUICK, ids=map("-".join, QUICK))
+def test_no_promise_is_broken(cell: Chosen) -> None:
+    (row,) = run([cell])
     if row.findings is None:
         pytest.skip(row.remark)
     assert row.broken == [], row.findings

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 from bronze_client import Publisher, connect
-from buses import Bus, KafkaBus, KinesisBus, NatsBus, RedisBus, SqsBus, assert_complete, trade
-from servers import NatsServer, RedisServer
+from buses import NAMES, Bus, assert_complete, bus_named, trade
 from sidecar_process import SidecarProcess, sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
@@ -18,20 +16,9 @@ pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 STREAMS = 4
 
 
-@pytest.fixture(params=["nats", "redis", "kafka", "kinesis", "sqs"])
-def bus(
-    request: pytest.FixtureRequest,
-    start_nats: Callable[..., NatsServer],
-    start_redis: Callable[..., RedisServer],
-) -> Bus:
-    if request.param == "nats":
-        return NatsBus(start_nats())
-    if request.param == "redis":
-        return RedisBus(start_redis(append_only=True))
-    if request.param == "kafka":
-        return KafkaBus(request.getfixturevalue("own_kafka"))
-    kind = KinesisBus if request.param == "kinesis" else SqsBus
-    return kind(request.getfixturevalue("aws_emulator"), request.getfixturevalue("aws_relay"))
+@pytest.fixture(params=NAMES)
+def bus(request: pytest.FixtureRequest) -> Bus:
+    return bus_named(request.param, request.getfixturevalue)
 
 
 async def produce(address: str, stream_id: str, count: int) -> Publisher:

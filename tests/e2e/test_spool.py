@@ -11,75 +11,49 @@ from pathlib import Path
 
 import pytest
 from bronze_client import connect
-from buses import Bus, NatsBus, RedisBus, assert_complete, trade
-from servers import NatsServer, RedisServer
+from buses import NAMES, Bus, RedisBus, assert_complete, bus_named, trade
+from servers import RedisServer
 from sidecar_process import SidecarProcess, sidecar
+from spooling import on_disk, publish, spilling, until
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]
 
-SMALL = ("--max-queue-events", "2000")
+
+@pytest.fixture(params=NAMES)
+def bus(request: pytest.FixtureRequest) -> Bus:
+    return bus_named(request.param, request.getfixturevalue)
 
 
 @pytest.fixture(params=["nats", "redis"])
-def bus(
-    request: pytest.FixtureRequest,
-    start_nats: Callable[..., NatsServer],
-    start_redis: Callable[..., RedisServer],
-) -> Bus:
-    return NatsBus(start_nats()) if request.param == "nats" else RedisBus(start_redis(append_only=True))
-
-
-def spilling(bus: Bus, folder: Path) -> tuple[str, ...]:
-    name = bus.options()[0].split("-")[2]
-    return (*bus.options(), f"--{name}-when-full=spill", "--spool-dir", str(folder))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
-def on_disk(process: SidecarProcess) -> int:
-    return int(process.metric("bronze_spool_events"))
-
-
-async def publish(address: str, first: int, last: int) -> None:
-    """Publish trades under their positions, and wait until all are acknowledged."""
-    options = {"stream_id": "s", "on_full": "wait", "max_wait": 200.0, "close_timeout": 100.0}
-    async with connect(address, **options) as publisher:  # type: ignore[arg-type]
-        publisher._buffer.position = publisher._buffer._open.first_position = first
-        for position in range(first, last):
-            await publisher.publish_wait(trade(position))
-            if position % 500 == 0:
-                await asyncio.sleep(0)
-        await publisher.flush(timeout=200)
-        assert publisher.stats.dropped == 0
-        await publisher.close(ended=False)
+def quick_bus(request: pytest.FixtureRequest) -> Bus:
+    return bus_named(request.param, request.getfixturevalue)
 
 
 async def test_an_outage_is_acknowledged_from_disk_and_delivered_in_order(bus: Bus, tmp_path: Path) -> None:
-    with sidecar(*spilling(bus, tmp_path), *SMALL) as process:
+    count, few = (600, 200) if bus.slow else (40_000, 2000)
+    with sidecar(*spilling(bus, tmp_path, few)) as process:
         process.wait_until_ready()
-        await publish(process.address, 0, 500)
+        await publish(process.address, 0, 100)
         bus.server.kill()
         # More than memory may hold: everything is acknowledged while nothing can be delivered.
-        await publish(process.address, 500, 40_000)
-        assert on_disk(process) >= 39_500
-        assert process.status()["backends"][bus.options()[0].split("-")[2]]["waiting_events"] <= 2000
+        await publish(process.address, 100, count)
+        assert on_disk(process) >= count - 100
+        (waiting,) = (each["waiting_events"] for each in process.status()["backends"].values())
+        assert waiting <= few
         await asyncio.to_thread(bus.server.start)
-        await publish(process.address, 40_000, 41_000)
+        await publish(process.address, count, count + 100)
         await until(lambda: on_disk(process) == 0)
-        assert await assert_complete(bus, {"s": 41_000}) <= 2000
+        assert await assert_complete(bus, {"s": count + 100}) <= few
 
 
 async def test_what_is_on_disk_survives_kills_of_the_sidecar(bus: Bus, tmp_path: Path) -> None:
     """Killed at random moments, before, while and after the bus is back: complete, and in order per key."""
     chance = random.Random(bus.options()[0])  # noqa: S311
-    with sidecar(*spilling(bus, tmp_path), *SMALL) as process:
+    count, few = (900, 200) if bus.slow else (60_000, 2000)
+    with sidecar(*spilling(bus, tmp_path, few)) as process:
         process.wait_until_ready()
         bus.server.kill()
-        producer = asyncio.create_task(publish(process.address, 0, 60_000))
+        producer = asyncio.create_task(publish(process.address, 0, count))
         for kill in range(6):
             await asyncio.sleep(0.3 + chance.random())
             if kill == 3:
@@ -88,7 +62,7 @@ async def test_what_is_on_disk_survives_kills_of_the_sidecar(bus: Bus, tmp_path:
             await asyncio.to_thread(process.start)
         await producer
         await until(lambda: on_disk(process) == 0)
-        await assert_complete(bus, {"s": 60_000})
+        await assert_complete(bus, {"s": count})
 
 
 async def test_stopping_keeps_what_could_not_be_delivered(bus: Bus, tmp_path: Path) -> None:
@@ -110,9 +84,9 @@ async def test_stopping_keeps_what_could_not_be_delivered(bus: Bus, tmp_path: Pa
         await assert_complete(bus, {"s": 300})
 
 
-async def test_a_full_disk_queue_holds_producers_up(bus: Bus, tmp_path: Path) -> None:
-    limit = ("--spool-max-bytes", "2Mi", *SMALL)
-    with sidecar(*spilling(bus, tmp_path), *limit) as process:
+async def test_a_full_disk_queue_holds_producers_up(quick_bus: Bus, tmp_path: Path) -> None:
+    bus = quick_bus
+    with sidecar(*spilling(bus, tmp_path, 2000), "--spool-max-bytes", "2Mi") as process:
         process.wait_until_ready()
         bus.server.kill()
         producer = asyncio.create_task(publish(process.address, 0, 30_000))

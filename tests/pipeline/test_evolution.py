@@ -128,6 +128,19 @@ def test_a_program_goes_on_while_a_newer_one_opens_its_table(lake: Lake) -> None
     assert seen(lake) == {name: SEEN_BY_OLDER[name] for name in ("r:0", "r:1")}
 
 
+def test_where_fields_were_added_no_list_of_files_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(str(tmp_path))
+    open_older(lake)
+    lake.events()
+    newer = pa.schema([*EVENTS, pa.field("fee", pa.int64())])
+    lake.open("bronze", newer, PARTITION_COLUMNS)
+    monkeypatch.delattr(deltalake.DeltaTable, "__init__")
+    add(lake.events(), 0, FIRST)
+    assert lake.events().has("job", 0)
+
+
 def test_a_changed_type_is_refused_by_its_name(lake: Lake) -> None:
     bids = pa.list_(pa.struct([("price_str", pa.decimal128(20, 2))]))
     changed = {

@@ -100,3 +100,10 @@ def test_an_error_of_ours_says_all_in_a_line() -> None:
     assert lasting_error(absent) is None
     refused = f"{in_source}bronze_pipeline.sources.base.Refused: Redis at a:1 refuses the login.{WHERE}"
     assert explain(refused) == lasting_error(refused) == "Redis at a:1 refuses the login."
+
+
+def test_a_reader_that_fell_behind_is_started_again_where_it_is_decided() -> None:
+    said = "versions 3 to 5 are no longer in the log of the table at file:///lake/bronze"
+    text = f"{FAILED}{IN_WORKER}bronze_pipeline.silver.logs.FellBehind: {said}{WHERE}"
+    assert lasting_error(text) is None
+    assert explain(text) == said

@@ -17,7 +17,7 @@ from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.history import DeltaHistory
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.tables import Table, TableError
+from bronze_pipeline.tables.tables import Table, TableChanged
 from pyarrow.fs import LocalFileSystem
 
 
@@ -126,23 +126,23 @@ def kinds(log: Path, version: int) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def test_a_compaction_in_between_does_not_matter(lake: Lake) -> None:
-    table = lake.events()
-    add(table, 0)
-    add(table, 1)
-    assert not table.has("job", 2)
-    deltalake.DeltaTable(lake.table_url("bronze")).optimize.compact()
-    table.commit(write(table, "a:2"), "job", 2)
-    assert stored(lake) == [("a:0", "x"), ("a:1", "x"), ("a:2", "x")]
-
-
-def test_rows_of_another_job_in_between_are_refused(lake: Lake) -> None:
+@pytest.mark.parametrize("other", ["compaction", "job"])
+def test_a_commit_in_between_is_noticed_whatever_it_was(lake: Lake, other: str) -> None:
     first, second = lake.events(), lake.events()
-    assert not second.has("two", 0)
     add(first, 0)
-    with pytest.raises(TableError, match=r"^another job is writing to the table at file:.*/bronze\.$"):
-        second.commit(write(second, "a:0"), "two", 0)
-    assert stored(lake) == [("a:0", "x")]
+    add(first, 1)
+    assert not second.has("two", 0)
+    if other == "job":
+        add(first, 2)
+    else:
+        deltalake.DeltaTable(lake.table_url("bronze")).optimize.compact()
+    files = write(second, "b:0")
+    with pytest.raises(TableChanged):
+        second.commit(files, "two", 0)
+    assert not second.has("two", 0)
+    second.commit(files, "two", 0)
+    expected = ["a:0", "a:1", *(["a:2"] if other == "job" else []), "b:0"]
+    assert stored(lake) == [(event_id, "x") for event_id in expected]
 
 
 def test_a_table_with_other_features_is_left_to_delta_rs(lake: Lake) -> None:

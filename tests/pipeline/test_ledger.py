@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -322,12 +325,45 @@ def test_a_table_without_a_ledger_is_no_matter_of_the_ledger(lake: Lake) -> None
     assert examine_ledger(lake.table_url("bronze")) is None
 
 
-def test_a_reader_sees_what_the_job_has_not_noted_yet(lake: Lake, folder: Path) -> None:
+def test_a_reader_sees_what_the_job_has_not_noted_yet(small: None, lake: Lake, folder: Path) -> None:
     job = Job(lake)
     job.run(0, "a:0")
-    job.run(1, "a:1", dies=True)
+    for number in range(1, 8):
+        assert not job.table.has("job", number)
+        job.table.commit(job.write(f"a:{number}"), "job", number)
     before = sorted(folder.iterdir())
     report = examine_ledger(lake.table_url("bronze"))
     assert report is not None
-    assert [stream.messages for stream in report.streams] == [2]
+    assert [stream.messages for stream in report.streams] == [8]
     assert sorted(folder.iterdir()) == before
+
+
+def test_two_jobs_on_one_table(small: None, tmp_path: Path) -> None:
+    lake, folder = Lake(str(tmp_path)), tmp_path / "bronze/_ledger"
+    one, other = Job(lake, "one"), Job(lake, "other")
+    for number in range(12):
+        assert one.run(number, f"a:{number}", f"b:{number}.0") == 0
+        # It knows what the other has stored since.
+        assert other.run(number, f"a:{number}", f"b:{number}.0", f"c:{number}") == 2
+    # Segments that the other job no longer needs.
+    for file in folder.glob("segment-*"):
+        os.utime(file, (1000, 1000))
+    for number in range(12, 18):
+        one.run(number, f"a:{number}")
+    everything = [f"a:{number}" for number in range(18)] + [f"c:{number}" for number in range(12)]
+    assert other.run(12, *everything, "d:0") == len(everything)
+    assert (one.said, other.said) == ([], [])
+    assert_same_report(one)
+
+
+def test_ledgers_made_at_the_same_time(tmp_path: Path) -> None:
+    lake, folder = Lake(str(tmp_path)), tmp_path / "bronze/_ledger"
+    job = Job(lake)
+    for number in range(5):
+        job.run(number, f"a:{number}")
+    shutil.rmtree(folder)
+    with ThreadPoolExecutor(4) as pool:
+        jobs = list(pool.map(lambda name: Job(lake, str(name)), range(4)))
+    for number, each in enumerate(jobs):
+        assert each.run(0, *(f"a:{position}" for position in range(5)), f"b:{number}") == 5
+    assert_same_report(jobs[0])

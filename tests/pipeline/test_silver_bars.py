@@ -5,8 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from bronze_pipeline.silver.bars import bars, quotient
+from bronze_pipeline.silver.turnover import TYPE, turnover
 from pyspark.sql import DataFrame, SparkSession
 from silver_frames import at
 
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.timeout(400)
 
 SCHEMA = (
     "exchange string, symbol string, event_ts timestamp, stream_id string, position long, side string,"
-    " price decimal(38,18), qty decimal(38,18)"
+    " price decimal(38,18), qty decimal(38,18), turnover decimal(38,18)"
 )
 
 
@@ -22,9 +24,15 @@ def frame(
     spark: SparkSession, *rows: tuple[float, int, str | None, str | None, str | None], symbol: str = "A"
 ) -> DataFrame:
     """Make trades of seconds, position, side, price and quantity."""
+    prices, quantities = (
+        [None if row[place] is None else Decimal(str(row[place])) for row in rows] for place in (3, 4)
+    )
+    costs = turnover(pa.array(prices, TYPE), pa.array(quantities, TYPE)).to_pylist()
     made = [
-        ("x", symbol, at(seconds), "r", position, side, price and Decimal(price), qty and Decimal(qty))
-        for seconds, position, side, price, qty in rows
+        ("x", symbol, at(seconds), "r", position, side, price, qty, cost)
+        for (seconds, position, side, *_), price, qty, cost in zip(
+            rows, prices, quantities, costs, strict=True
+        )
     ]
     return spark.createDataFrame(made, SCHEMA)
 
@@ -106,6 +114,50 @@ def test_small_numbers_are_exact(spark: SparkSession) -> None:
             Decimal("0.000012345678900000"),
         )
     ]
+
+
+def test_a_turnover_that_does_not_fit_makes_that_of_its_bar_unknown(spark: SparkSession) -> None:
+    trades = frame(
+        spark,
+        # 200,000,000,000,000,003 by 200,000,001 is 10^9 - 5 + 8 / 200,000,001.
+        (0, 1, "buy", "1000000000", "200000000"),
+        (1, 2, "buy", "3", "1"),
+        (60, 3, "buy", "100000000000", "1000000000"),
+        (61, 4, "buy", "3", "1"),
+        (120, 5, "buy", "3", "1"),
+        # Each fits, and their sum does not.
+        (180, 6, "buy", "60000000000", "1000000000"),
+        (181, 7, "buy", "60000000000", "1000000000"),
+    )
+    assert found(bars(trades, "1 minutes"), "turnover", "vwap", "trades") == [
+        (Decimal(200000000000000003), Decimal("999999995.000000039999999800"), 2),
+        (None, None, 2),
+        (Decimal(3), Decimal(3), 1),
+        (None, None, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("price", "quantity", "expected"),
+    [
+        ("97000.12345678", "0.00000001", "0.0009700012345678"),
+        ("0.0000123456789", "1000000", "12.3456789"),
+        ("-1.5", "2.5", "-3.75"),
+        ("1234567890.123456789", "0.123456789", "152415787.517146788750190521"),
+        ("0.000000001", "0.0000000004", "0"),
+        ("0.000000001", "0.0000000006", "0.000000000000000001"),
+        ("99999999", "99999999", "9999999800000001"),
+        ("50000000000000000000", "1.9", "95000000000000000000"),
+        ("1.9", "50000000000000000000", "95000000000000000000"),
+        ("50000000000000000000", "2", None),
+        ("99999999999", "99999999999", None),
+        ("10000000000000000000", "10000000000000000000", None),
+        (None, "1", None),
+    ],
+)
+def test_turnovers_have_18_places(price: str | None, quantity: str, expected: str | None) -> None:
+    factors = [pa.array([each and Decimal(each)], TYPE) for each in (price, quantity)]
+    assert turnover(*factors).to_pylist() == [None if expected is None else Decimal(expected)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def d(*numbers: str) -> tuple[Decimal, ...]:
 
 
 def put(book: OrderBook, side: str, price: str, quantity: str) -> None:
-    book.put(side, Decimal(price), Decimal(quantity))
+    book.put(0, side, Decimal(price), Decimal(quantity))
 
 
 def test_best_levels_come_first() -> None:
@@ -53,9 +53,9 @@ def test_a_snapshot_begins_anew_and_comes_in_parts() -> None:
 def test_levels_that_say_nothing_are_counted_until_the_next_snapshot() -> None:
     book = OrderBook()
     book.begin(0, is_snapshot=False)
-    book.put(None, Decimal(1), Decimal(1))
-    book.put("buy", None, Decimal(1))
-    book.put("buy", Decimal(1), None)
+    book.put(0, None, Decimal(1), Decimal(1))
+    book.put(1, "buy", None, Decimal(1))
+    book.put(2, "buy", Decimal(1), None)
     assert (book.unusable, book.bids.highest(1)) == (3, [])
     book.begin(1, is_snapshot=True)
     assert book.unusable == 0
@@ -66,7 +66,6 @@ def test_a_book_survives_being_stored() -> None:
     book.begin(7, is_snapshot=True)
     put(book, "buy", "10.50", "1e-8")
     put(book, "sell", "11", "2")
-    book.late = 3
     assert OrderBook.from_json(book.to_json()) == book
 
 
@@ -80,9 +79,9 @@ def test_a_long_replay() -> None:
         book.begin(position, is_snapshot=is_snapshot)
         if is_snapshot:
             plain = {}
-        for _ in range(chance.randrange(1, 6)):
+        for level in range(chance.randrange(1, 6)):
             side, price, quantity = chance.choice(["buy", "sell"]), chance.randrange(100), chance.randrange(4)
-            book.put(side, Decimal(price) / 100, Decimal(quantity))
+            book.put(level, side, Decimal(price) / 100, Decimal(quantity))
             plain.pop((side, price), None)
             if quantity:
                 plain[side, price] = quantity

@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from bronze_pipeline.silver.columns import decimal, enum_name, fault, product, scaled
+from bronze_pipeline.silver.columns import NumberKind, decimal, enum_name, fault, number_text, scaled
+from bronze_pipeline.silver.records import PRICE
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 
@@ -43,11 +44,11 @@ NUMBERS = [
 
 def test_text_becomes_the_exact_number_or_a_fault(spark: SparkSession) -> None:
     texts = spark.createDataFrame([(text,) for text, *_ in NUMBERS], "text string")
-    typed = texts.select("text", decimal(F.col("text")).alias("value")).select(
+    typed = texts.select("text", decimal(F.col("text"), PRICE).alias("value")).select(
         "text",
         "value",
-        scaled(F.col("value"), 8).alias("e8"),
-        fault("price", F.col("text"), F.col("value")).alias("fault"),
+        scaled(F.col("value"), PRICE).alias("e8"),
+        fault("price", F.col("text"), F.col("value"), PRICE).alias("fault"),
     )
     expected = [
         (text, value and Decimal(value), e8, reason and Row(column="price", text=text, reason=reason))
@@ -58,28 +59,34 @@ def test_text_becomes_the_exact_number_or_a_fault(spark: SparkSession) -> None:
 
 def test_other_scales(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("0.000000001",), ("0.0000000001",), ("-12.345678",)], "text string")
-    value = decimal(F.col("text"))
-    found = rows.select(scaled(value, 9).alias("e9"), scaled(value, 6).alias("e6")).collect()
+    kinds = [NumberKind(places=30, scaled=9), NumberKind(places=30, scaled=6)]
+    found = rows.select(*(scaled(decimal(F.col("text"), kind), kind) for kind in kinds)).collect()
     assert [tuple(row) for row in found] == [(1, None), (None, None), (-12345678000, -12345678)]
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "expected"),
-    [
-        ("97000.12345678", "0.00000001", "0.0009700012345678"),
-        ("0.0000123456789", "1000000", "12.3456789"),
-        ("-1.5", "2.5", "-3.75"),
-        ("1234567890.123456789", "0.123456789", "152415787.517146788750190521"),
-        ("0.000000001", "0.0000000001", "0"),
-        ("0.000000001", "0.0000000006", "0.000000000000000001"),
-        ("99999999", "99999999", "9999999800000001"),
-        ("99999999999", "99999999999", None),
-    ],
-)
-def test_products_have_18_places(spark: SparkSession, left: str, right: str, expected: str | None) -> None:
-    frame = spark.createDataFrame([(Decimal(left), Decimal(right))], "l decimal(38,18), r decimal(38,18)")
-    (row,) = frame.select(product(F.col("l"), F.col("r"))).collect()
-    assert row[0] == (None if expected is None else Decimal(expected))
+def test_other_places(spark: SparkSession) -> None:
+    texts = [
+        "0.00012345678901234567",
+        "1.2345678901234567e-13",
+        "99999999.5",
+        "100000000",
+        "1e8",
+        "1e-31",
+        "0.0000000000000000000000000000001",
+    ]
+    kind = NumberKind(places=30, scaled=9)
+    rows = spark.createDataFrame([(text,) for text in texts], "text string")
+    value = decimal(F.col("text"), kind)
+    found = [tuple(row) for row in rows.select(value, fault("rate", F.col("text"), value, kind)).collect()]
+    assert [each[0] for each in found] == [*map(Decimal, texts[:3]), None, None, None, None]
+    assert [each[1] and each[1].reason for each in found[2:]] == [None, *["does not fit decimal(38,30)"] * 4]
+
+
+def test_a_number_has_one_text_however_it_is_written(spark: SparkSession) -> None:
+    texts = ["10", "10.0", "1e1", "+10", "-0.50", "0", "100", "1e40", "ten", "", None]
+    rows = spark.createDataFrame([(text,) for text in texts], "text string")
+    found = [row[0] for row in rows.select(number_text(F.col("text"), PRICE)).collect()]
+    assert found == ["10", "10", "10", "10", "-0.5", "0", "100", "1e40", "ten", "", None]
 
 
 def test_names_of_enumeration_values(spark: SparkSession) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
@@ -16,6 +19,7 @@ from bronze_pipeline.silver.queries import SilverBatchReport
 from bronze_pipeline.silver.record_query import RecordQuery, table_schema
 from bronze_pipeline.silver.records import RECORDS
 from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.tables import TableError
 from pyspark.sql import SparkSession
 from silver_frames import Bronze, at, change, event, run, stored, trade
 
@@ -32,20 +36,20 @@ class Silver:
         self.lake = Lake(str(folder / "silver"))
         self.schemas = {record.table: table_schema(spark, record) for record in RECORDS}
 
-    def records(self) -> list[SilverBatchReport]:
-        return run(self.spark, RecordQuery(self.bronze.url, self.lake), self.folder)
+    def records(self, max_records: int = 500_000) -> list[SilverBatchReport]:
+        query = RecordQuery(self.bronze.url, self.lake)
+        return run(self.spark, query, self.folder, max_records=max_records)
 
     def bars(self, watermark: str | None = None) -> list[SilverBatchReport]:
         query = BarQuery(self.lake, "1m", "1 minutes", self.schemas["trades"], watermark)
         return run(self.spark, query, self.folder)
 
-    def book(self, depth: int = 2, interval_us: int | None = None) -> list[SilverBatchReport]:
+    def book(
+        self, depth: int = 2, interval_us: int | None = None, max_records: int = 500_000
+    ) -> list[SilverBatchReport]:
         label = "10s" if interval_us else None
-        return run(
-            self.spark,
-            BookQuery(self.lake, self.schemas["book_changes"], depth, label, interval_us),
-            self.folder,
-        )
+        query = BookQuery(self.lake, self.schemas["book_changes"], depth, label, interval_us)
+        return run(self.spark, query, self.folder, max_records=max_records)
 
     def forget_commit(self, query: str, batch: int) -> None:
         """Leave the checkpoint as a crash does between the tables' commits and Spark's own."""
@@ -148,15 +152,53 @@ def test_a_trade_that_another_stream_has_too_is_stored_once(silver: Silver) -> N
     assert silver.rows("trades", "event_id") == [("r:0",), ("r:1",), ("r:2",), ("t:1",), ("t:2",)]
 
 
+def test_tables_with_columns_of_other_types_are_refused_in_words(silver: Silver) -> None:
+    rates = silver.schemas["derivative_tickers"]
+    place = rates.get_field_index("funding_rate")
+    old = rates.set(place, rates.field(place).with_type(pa.decimal128(38, 18)))
+    silver.lake.open("derivative_tickers", old, ("date", "exchange"))
+    with pytest.raises(TableError) as caught:
+        silver.records()
+    assert str(caught.value) == (
+        f"the table at {silver.lake.table_url('derivative_tickers')} has other columns: funding_rate is"
+        " decimal(38,18), but must be decimal(38,30). Have everything made anew from bronze: with a new --to,"
+        " and a new --checkpoint if one is given."
+    )
+
+
+def test_equal_trades_at_other_times_or_sides_are_others_however_they_come(silver: Silver) -> None:
+    trades = [
+        trade("r:0", "10", "1", 0, trade_id="1"),
+        trade("r:1", "10", "1", 600, trade_id="1"),
+        trade("r:2", "10", "1", 1200, trade_id="1"),
+        trade("r:3", "10", "1", 0, "SELL", trade_id="1"),
+        # The first once more, in another stream.
+        trade("s:0", "10.0", "1", 0, trade_id="1"),
+    ]
+    expected = [("r:0",), ("r:1",), ("r:2",), ("r:3",)]
+    silver.bronze.add(*trades)
+    silver.records()
+    assert silver.rows("trades", "event_id") == expected
+    one_by_one = Silver(silver.spark, silver.folder / "one by one")
+    for each in trades:
+        one_by_one.bronze.add(each)
+    assert len(one_by_one.records(max_records=1)) == 5
+    assert one_by_one.rows("trades", "event_id") == expected
+
+
 def test_a_new_checkpoint_adds_nothing_twice(silver: Silver) -> None:
     silver.bronze.add(
         trade("r:0", "10", "1", 0), event("disconnect", "r:1", {"reason": "gone"}, exchange="a b/%c")
     )
+    silver.bronze.add(trade("r:2", "ten", "one", 0))
     silver.records()
+    faults = [("r:2", "price"), ("r:2", "qty")]
+    assert silver.rows("quarantine", "event_id", "column") == faults
     silver.folder = silver.folder / "other"
     (report,) = silver.records()
     assert report.outcome
-    assert (report.outcome.rows, report.outcome.duplicates) == ({"trades": 0, "disconnects": 0}, 2)
+    assert (report.outcome.rows, report.outcome.duplicates) == ({"trades": 0, "disconnects": 0}, 3)
+    assert silver.rows("quarantine", "event_id", "column") == faults
     assert silver.rows("disconnects", "event_id", "exchange", "reason") == [("r:1", "a b/%c", "gone")]
 
 
@@ -222,27 +264,70 @@ def test_books_by_hand(silver: Silver) -> None:
     silver.bronze.add(
         change("r:3.1", "SELL", "6", "1", snapshot=True),
         change("r:3.2", "SELL", "7", "0.5", snapshot=True),
-        # Behind a later message: not applied.
-        change("r:2.0", "BUY", "5.5", "1"),
+        # Behind a later message.
+        change("r:2.0", "BUY", "8.5", "1"),
         change("r:4.0", "BUY", "5", "1.5"),
         change("s:0.0", "BUY", "1", "1"),
     )
     silver.records()
     silver.book()
-    expected |= {3: ("5x1", "6x1 7x0.5"), 4: ("5x1.5", "6x1 7x0.5")}
-    rows = silver.rows("book_top", "stream_id", "position", "has_snapshot", "late")
+    expected |= {2: ("9x2 8.5x1", "11x3"), 3: ("5x1", "6x1 7x0.5"), 4: ("5x1.5", "6x1 7x0.5")}
+    rows = silver.rows("book_top", "stream_id", "position", "has_snapshot")
     assert rows == [
-        ("r", 0, True, 0),
-        ("r", 1, True, 0),
-        ("r", 3, True, 1),
-        ("r", 4, True, 1),
-        ("s", 0, False, 0),
+        ("r", 0, True),
+        ("r", 1, True),
+        ("r", 2, True),
+        ("r", 3, True),
+        ("r", 4, True),
+        ("s", 0, False),
     ]
     assert silver.levels() == expected
     silver.forget_commit("book_top", 1)
     (report,) = silver.book()
     assert (report.batch, report.outcome) == (1, None)
-    assert silver.rows("book_top", "stream_id", "position", "has_snapshot", "late") == rows
+    assert silver.rows("book_top", "stream_id", "position", "has_snapshot") == rows
+    # A new checkpoint begins with empty books, and replaces the rows that are there.
+    silver.folder = silver.folder / "other"
+    silver.book(max_records=1)
+    assert silver.rows("book_top", "stream_id", "position", "has_snapshot") == rows
+    assert silver.levels() == expected
+    silver.bronze.add(change("r:5.0", "BUY", "5", "2"))
+    silver.records()
+    silver.book()
+    assert silver.levels() == expected | {5: ("5x2", "6x1 7x0.5")}
+
+
+def test_books_do_not_depend_on_the_order_of_the_files(silver: Silver) -> None:
+    """A stream that goes back and forth over midnight, compacted: each day's file has parts of it all."""
+    for turn in range(6):
+        day = date(2024, 1, 1 + turn % 2)
+        first = turn * 4
+        silver.bronze.add(
+            *(
+                change(f"r:{first + place}.0", "BUY", str(first + place + 1), "1", date=day)
+                for place in range(4)
+            )
+        )
+    deltalake.DeltaTable(silver.bronze.url).optimize.compact()
+    silver.bronze.add(change("r:24.0", "BUY", "25", "1", date=date(2024, 1, 1)))
+    assert len(silver.records(max_records=1)) == 3
+    assert len(silver.book(depth=30, max_records=1)) == 3
+    assert silver.levels() == {
+        position: (" ".join(f"{price}x1" for price in range(position + 1, 0, -1)), "")
+        for position in range(25)
+    }
+
+
+def test_books_at_intervals_do_not_depend_on_the_order_of_arrival(silver: Silver) -> None:
+    for positions in ((0, 1, 12, 25), (2, 13), (11, 26), (3,)):
+        silver.bronze.add(*(change(f"r:{each}.0", "BUY", str(each + 1), "1") for each in positions))
+        silver.records()
+        silver.book(depth=1, interval_us=10_000_000)
+    found = [
+        (time, position, shown(bids))
+        for time, position, bids in silver.rows("book_top_10s", "interval_ts", "position", "bids")
+    ]
+    assert found == [(at(0), 3, "4x1"), (at(10), 13, "14x1"), (at(20), 26, "27x1")]
 
 
 def test_books_once_in_an_interval(silver: Silver) -> None:

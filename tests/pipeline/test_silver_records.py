@@ -91,11 +91,15 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "derivative_ticker",
-        {"mark_price_str": "7.25", "index_price_str": "", "funding_rate_str": "-0.000000001"},
         {
-            **number("mark_price", "7.25", 725000000),
+            "mark_price_str": "1.2345678901234567e-8",
+            "index_price_str": "",
+            "funding_rate_str": "-0.00012345678901234567",
+        },
+        {
+            **number("mark_price", "1.2345678901234567e-8", None),
             **number("index_price", None, None),
-            **number("funding_rate", "-0.000000001", -1, 9),
+            **number("funding_rate", "-0.00012345678901234567", None, 9),
         },
     ),
     (
@@ -108,7 +112,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {
             "iv_str": "0.5",
             "delta_str": "0.1",
-            "gamma_str": "2e-9",
+            "gamma_str": "1.2345678901234567e-13",
             "theta_str": "-3",
             "vega_str": "",
             "oi_str": "12",
@@ -116,7 +120,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {
             **number("iv", "0.5", 500000, 6),
             **number("delta", "0.1", 100000000, 9),
-            **number("gamma", "2e-9", 2, 9),
+            **number("gamma", "1.2345678901234567e-13", None, 9),
             **number("theta", "-3", -3000000000, 9),
             **number("vega", None, None, 9),
             **number("oi", "12", 1200000000),
@@ -219,17 +223,49 @@ def test_unusable_numbers_are_faults_and_the_row_stays(spark: SparkSession) -> N
     ]
 
 
-def test_keys_of_trades(spark: SparkSession) -> None:
-    events = bronze_frame(
-        spark,
-        trade("r:0", "1", "2", 0, trade_id="77"),
-        trade("s:5", "1", "2", 0, trade_id="77"),
-        trade("s:6", "1", "3", 0, trade_id="77"),
-        trade("s:7", "1", "3", 0, trade_id=""),
-        trade(None, "1", "3", 0, trade_id=""),
-    )
-    keys = [row.dedupe_key for row in records.trades(events).collect()]
-    assert keys == ["x|A|77|1|2", "x|A|77|1|2", "x|A|77|1|3", "s:7", None]
+def test_trades_are_the_same_if_all_that_an_exchange_says_of_them_is(spark: SparkSession) -> None:
+    same: dict[str, Any] = {"event_id": "r:0", "price": "1", "qty": "2.50", "seconds": 0, "trade_id": "77"}
+    others: list[dict[str, Any]] = [
+        {"event_id": "s:5", "qty": "2.5"},
+        {"price": "1.1"},
+        {"qty": "many"},
+        {"seconds": 600},
+        {"side": "SELL"},
+        {"trade_id": "78"},
+        {"event_id": "s:7", "trade_id": ""},
+        {"event_id": None, "trade_id": ""},
+    ]
+    events = [trade(**(same | each)) for each in [{}, *others]]
+    first, *keys = [row.dedupe_key for row in records.trades(bronze_frame(spark, *events)).collect()]
+    micros = 1704110400000000
+    assert first == f'["x","A","77","buy","1","2.5","{micros}"]'
+    assert keys == [
+        first,
+        f'["x","A","77","buy","1.1","2.5","{micros}"]',
+        f'["x","A","77","buy","1","many","{micros}"]',
+        f'["x","A","77","buy","1","2.5","{micros + 600_000_000}"]',
+        f'["x","A","77","sell","1","2.5","{micros}"]',
+        f'["x","A","78","buy","1","2.5","{micros}"]',
+        "s:7",
+        None,
+    ]
+
+
+def test_the_parts_of_a_key_cannot_run_into_each_other(spark: SparkSession) -> None:
+    pairs = [
+        ("A|B", "x"),
+        ("A", "B|x"),
+        ('A","B', "x"),
+        ("A", 'B","x'),
+        (None, "x"),
+        ("null", "x"),
+        ("", "x"),
+    ]
+    events = [
+        {**trade("r:0", "1", "1", 0, trade_id=trade_id), "symbol": symbol} for symbol, trade_id in pairs
+    ]
+    keys = [row.dedupe_key for row in records.trades(bronze_frame(spark, *events)).collect()]
+    assert len(set(keys)) == len(pairs)
 
 
 def test_event_time_falls_back_to_local_and_ingest_time(spark: SparkSession) -> None:

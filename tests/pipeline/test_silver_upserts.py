@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 from bronze_pipeline.silver.upserts import UpsertTable
 from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.tables import DeltaTable
 
 SCHEMA = pa.schema(
     [("date", pa.date32()), ("symbol", pa.string()), ("minute", pa.int64()), ("close", pa.string())]
@@ -80,6 +81,28 @@ def test_a_batch_is_known_by_its_number(tmp_path: Path) -> None:
     assert again.has("job", 0)
     assert not again.has("job", 1)
     assert not again.has("other", 0)
+
+
+def test_compaction_between_a_look_and_a_commit_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars = table(tmp_path)
+    put(bars, 0, (1, "A", 0, "10"), (1, "B", 0, "20"))
+    put(bars, 1, (1, "A", 1, "11"))
+    commit = DeltaTable.commit
+
+    def after_compaction(*given: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        assert deltalake.DeltaTable(tmp_path / "bars").optimize.compact()["numFilesRemoved"] == 2
+        commit(*given, **named)
+
+    monkeypatch.setattr(DeltaTable, "commit", after_compaction)
+    put(bars, 2, (1, "A", 1, "12"), (1, "A", 2, "13"))
+    assert stored(tmp_path) == [(1, "A", 0, "10"), (1, "A", 1, "12"), (1, "A", 2, "13"), (1, "B", 0, "20")]
+    # What the refused attempt wrote is gone.
+    on_disk = {path.name for path in (tmp_path / "bars").rglob("*.parquet")}
+    in_log = {Path(path).name for path in paths(tmp_path)}
+    assert len(on_disk - in_log) == 3
 
 
 @pytest.mark.parametrize("column", ["symbol", "close"])

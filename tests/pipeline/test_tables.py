@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +21,14 @@ from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.lake import FORMATS, Lake
 from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.table_duplicates import distinct
-from bronze_pipeline.tables.tables import Table, TableError, candidates, format_of
+from bronze_pipeline.tables.tables import (
+    Table,
+    TableChanged,
+    TableError,
+    candidates,
+    commit_new,
+    format_of,
+)
 
 
 def events(*ids: str | None, day: int = 0, case: str = "trade", exchange: str = "x") -> pa.RecordBatch:
@@ -43,16 +50,26 @@ def write(table: Table, *batches: pa.RecordBatch) -> list[Written]:
     return writer.finish()
 
 
+def new_in(table: Table) -> Callable[[Sequence[Written]], Sequence[Written]]:
+    """Return what finds out which events are new, as the bronze job does."""
+    url = table.folder.url
+    ledger = Ledger(url, history_of(url, format_of(url) or ""))
+    ledger.open()
+
+    def new(files: Sequence[Written]) -> Sequence[Written]:
+        ledger.advance()
+        return distinct(table, ledger, files).files
+
+    return new
+
+
 def add(table: Table, number: int, *batches: pa.RecordBatch, job: str = "job") -> int:
     """Add a batch as the job does; return how many duplicates were left out."""
     assert not table.has(job, number)
     files = [file for batch in batches for file in write(table, batch)]
-    url = table.folder.url
-    ledger = Ledger(url, history_of(url, format_of(url) or ""))
-    ledger.open()
-    found = distinct(table, ledger, files)
-    table.commit(found.files, job, number)
-    return found.duplicates
+    kept = commit_new(table, files, job, number, new_in(table))
+    assert kept is not None
+    return sum(file.rows for file in files) - sum(file.rows for file in kept)
 
 
 def stored(lake: Lake) -> list[str | None]:
@@ -221,6 +238,7 @@ def test_only_files_that_may_hold_an_id_are_opened(lake: Lake) -> None:
     add(table, 1, events("a:10", "a:19"))
     add(table, 2, events("b:1", "b:9"))
     wanted = pa.table({"stream_id": ["a"], "lowest": [12], "highest": [15]})
+    assert table.has("job", 2)
     paths = candidates(table.index(), wanted, without_stream=False)
     assert len(paths) == 1
     folder, path = table.folder.open()
@@ -262,12 +280,67 @@ def test_readers_can_filter_any_column_of_a_delta_table(tmp_path: Path) -> None:
         assert sorted(found, key=lambda each: (each is None, each)) == expected
 
 
-def test_a_second_job_may_not_write_to_a_parquet_table(tmp_path: Path) -> None:
-    lake = Lake(str(tmp_path / "lake"), "parquet")
+def test_a_commit_is_refused_if_the_table_has_changed_since_the_look(lake: Lake) -> None:
     first, second = lake.events(), lake.events()
+    assert not first.has("one", 0)
+    assert not second.has("two", 0)
     first.commit(write(first, events("a:1")), "one", 0)
-    with pytest.raises(TableError, match=r"^another job is writing to the table at file:.*/lake/bronze\.$"):
-        second.commit(write(second, events("a:2")), "two", 0)
+    files = write(second, events("a:2"))
+    with pytest.raises(TableChanged, match=r"^the table at (file|s3):.*/lake/bronze keeps changing"):
+        second.commit(files, "two", 0)
+    assert stored(lake) == ["a:1"]
+    # Nothing was lost: after another look the same files can be committed.
+    assert not second.has("two", 0)
+    second.commit(files, "two", 0)
+    assert stored(lake) == ["a:1", "a:2"]
+
+
+def test_two_jobs_may_write_to_one_table(lake: Lake) -> None:
+    """Both look, then both commit; the second leaves out what the first has brought."""
+    tables = {"one": lake.events(), "two": lake.events()}
+    for batch in range(3):
+        looked = [(job, table, table.has(job, batch)) for job, table in tables.items()]
+        written = [
+            (job, table, write(table, events(f"a:{batch}", f"a:{batch + 1}", f"{job}:{batch}")))
+            for job, table, has in looked
+            if not has
+        ]
+        for job, table, files in written:
+            assert commit_new(table, files, job, batch, new_in(table)) is not None
+    ones, twos = ([f"{job}:{batch}" for batch in range(3)] for job in tables)
+    assert stored(lake) == ["a:0", "a:1", "a:2", "a:3", *ones, *twos]
+
+
+def test_a_batch_that_another_process_stores_meanwhile_is_not_stored_again(lake: Lake) -> None:
+    """Events without an id are known by nothing but the number of their batch."""
+    first, second = lake.events(), lake.events()
+    assert not first.has("job", 0)
+    assert not second.has("job", 0)
+    files = [(table, write(table, events(None))) for table in (first, second)]
+    kept = [commit_new(table, each, "job", 0, lambda files: files) for table, each in files]
+    assert [found is None for found in kept] == [False, True]
+    assert stored(lake) == [None]
+
+
+def test_compaction_between_a_look_and_a_commit_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    table = lake.events()
+    for batch in range(3):
+        add(table, batch, events(f"a:{batch}"))
+    assert not table.has("job", 3)
+    deltalake.DeltaTable(lake.table_url("bronze")).optimize.compact()
+    files = write(table, events("a:2", "a:3"))
+    commit_new(table, files, "job", 3, new_in(table))
+    assert stored(lake) == ["a:0", "a:1", "a:2", "a:3"]
+
+
+def test_a_new_job_leaves_alone_what_another_one_is_writing_to_a_parquet_table(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"), "parquet")
+    first = lake.events()
+    assert not first.has("one", 0)
+    files = write(first, events("a:1"))
+    assert not lake.events().has("two", 0)
+    first.commit(files, "one", 0)
     assert stored(lake) == ["a:1"]
 
 

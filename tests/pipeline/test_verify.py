@@ -222,9 +222,9 @@ def test_another_table_than_bronze_is_refused(
     format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = Lake(str(tmp_path), format_).open("other", OTHER, ("date",))
+    assert not table.has("tests", 0)
     writer = FileWriter(table.staging, OTHER, "part")
     writer.write(pa.RecordBatch.from_pylist([{"date": date(2024, 1, 1), "event_id": "r:0"}], OTHER))
-    assert not table.has("tests", 0)
     table.commit(writer.finish(), "tests", 0)
     place = tmp_path / "other"
     fails(place, 2, f"--table: the table at {place} is not a bronze table: it has no payload_case.\n", capsys)

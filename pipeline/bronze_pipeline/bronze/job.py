@@ -24,7 +24,8 @@ from bronze_pipeline.ledger.ledger import Own
 from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.table_duplicates import distinct
+from bronze_pipeline.tables.table_duplicates import Distinct, distinct
+from bronze_pipeline.tables.tables import commit_new
 
 # Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
 QUERY_ID = "sql.streaming.queryId"
@@ -107,23 +108,36 @@ class BronzeJob:
                 frame.sparkSession, batch, [row for each in results for row in each["firsts"] or ()]
             )
         if refused and not (self.bus.repeats and has_refused):
-            self._quarantine.commit(refused, job, batch)
-        self._ledger.advance()
-        fresh = distinct(self._events, self._ledger, files[EVENTS_NAME])
-        if fresh.files or self.bus.repeats:
-            self._events.commit(fresh.files, job, batch)
-            self._ledger.advance(Own(job, batch, fresh.entry))
+            commit_new(
+                self._quarantine, refused, job, batch, lambda files: files, is_numbered=self.bus.repeats
+            )
+        written = files[EVENTS_NAME]
+        fresh = self._store(written, job, batch)
         receipts = [receipt for row in results for receipt in row["receipts"] or ()]
         self.bus.settle(frame.sparkSession, self.options, receipts)
         self.on_batch(
             BronzeBatchReport(
                 batch,
-                events=_rows(fresh.files),
-                duplicates=fresh.duplicates + repeats,
+                events=_rows(fresh),
+                duplicates=_rows(written) - _rows(fresh) + repeats,
                 quarantined=_rows(refused),
                 seconds=time.monotonic() - began,
             )
         )
+
+    def _store(self, written: Sequence[Written], job: str, batch: int) -> Sequence[Written]:
+        """Commit what the table does not have of new files, and note that in the ledger."""
+        found: list[Distinct] = []
+
+        def new(files: Sequence[Written]) -> Sequence[Written]:
+            self._ledger.advance()
+            found.append(distinct(self._events, self._ledger, files))
+            return found[-1].files
+
+        stored = commit_new(self._events, written, job, batch, new, is_numbered=self.bus.repeats)
+        if stored or (stored is not None and self.bus.repeats):
+            self._ledger.advance(Own(job, batch, found[-1].entry))
+        return stored or ()
 
     def _lost(self, spark: SparkSession, batch: int, firsts: Sequence[Row]) -> list[Written]:
         """Record what the bus lost, if its source does not."""

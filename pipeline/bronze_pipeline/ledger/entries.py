@@ -22,7 +22,7 @@ _POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """The ids of some files."""
 
     runs: Runs
@@ -42,7 +42,7 @@ class Entry:
         return self.runs.to_table().replace_schema_metadata({ABOUT: json.dumps(about).encode()})
 
     @classmethod
-    def from_table(cls, table: pa.Table) -> Entry:
+    def from_table(cls, table: pa.Table) -> LedgerEntry:
         about = json.loads(table.schema.metadata[ABOUT])
         return cls(of_tables([table]), np.array(about["rows"], np.int64), about["without_id"])
 
@@ -64,25 +64,25 @@ def _digits(column: pa.ChunkedArray) -> pa.Array:
     return np.searchsorted(_POWERS, numbers, side="right").astype(np.int32) + 1
 
 
-def entry_of(tables: Iterable[pa.Table]) -> Entry:
+def entry_of(tables: Iterable[pa.Table]) -> LedgerEntry:
     """Return the ids of rows with `ID_COLUMNS`."""
     parts = [_entry_of(table) for table in tables]
     return parts[0] if len(parts) == 1 else united(parts)
 
 
-def _entry_of(ids: pa.Table) -> Entry:
+def _entry_of(ids: pa.Table) -> LedgerEntry:
     ours = ids.filter(is_ours(ids))
     runs = of_ids(ours["stream_id"], ours["position"], ours["level"])
     rows = np.bincount(runs.stream, minlength=len(runs.names)).astype(np.int64)
-    return Entry(normal(runs), rows, len(ids) - len(ours))
+    return LedgerEntry(normal(runs), rows, len(ids) - len(ours))
 
 
-def united(entries: Iterable[Entry]) -> Entry:
+def united(entries: Iterable[LedgerEntry]) -> LedgerEntry:
     """Make one entry of several."""
     entries = list(entries)
     runs = normal(of_tables([entry.runs.to_table() for entry in entries]))
     rows = rows_of(runs.names, [entry.summary for entry in entries])
-    return Entry(runs, rows, sum(entry.without_id for entry in entries))
+    return LedgerEntry(runs, rows, sum(entry.without_id for entry in entries))
 
 
 def rows_of(names: pa.StringArray, summaries: Iterable[pa.Table]) -> Numbers:

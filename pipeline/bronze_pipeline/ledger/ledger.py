@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from bronze_pipeline.ledger.entries import ID_COLUMNS, IDS, Entry, entry_of, overlaps, rows_of, united
+from bronze_pipeline.ledger.entries import ID_COLUMNS, IDS, LedgerEntry, entry_of, overlaps, rows_of, united
 from bronze_pipeline.ledger.runs import Flags, Numbers, Runs, contains, normal, of_tables
 from bronze_pipeline.ledger.segments import Segment, Wanted
 from bronze_pipeline.ledger.store import Damaged, Manifest, Store, damage_is_named
@@ -40,7 +40,7 @@ class Own:
 
     job: str
     batch: int
-    entry: Entry
+    entry: LedgerEntry
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Ledger:
     def _forget(self) -> None:
         self.version = self._newest = -1
         self.segments: list[Segment] = []
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, LedgerEntry] = {}
         self._settled_without_id = 0
         self._recent: dict[str, int] = {}
         self._settled: dict[str, int] = {}
@@ -110,6 +110,17 @@ class Ledger:
 
     def advance(self, own: Own | None = None) -> None:
         """Take in what the table's log has beyond what is known."""
+        self._follow(own)
+        for mend in (self._reload, self.build):
+            if not self.writes or (len(self.entries) <= ENTRIES_MOST and self._count() <= RUNS_MOST):
+                return
+            try:
+                with damage_is_named():
+                    self._settle()
+            except Damaged as error:
+                mend(str(error))
+
+    def _follow(self, own: Own | None = None) -> None:
         for version in range(self.version + 1, self.history.newest(max(self.version, self._newest)) + 1):
             try:
                 change = self.history.change(version)
@@ -124,15 +135,13 @@ class Ledger:
             if self.writes:
                 self._store.add(version, entry)
             self._remember(version, entry)
-        if len(self.entries) > ENTRIES_MOST or self._count() > RUNS_MOST:
-            self._settle()
         return None
 
     def _ids(self, paths: Iterable[str]) -> Iterator[pa.Table]:
         # What delta-rs writes has other types of text.
         return (read_file(self._folder, path, ID_COLUMNS).cast(IDS) for path in paths)
 
-    def _remember(self, version: int, entry: Entry) -> None:
+    def _remember(self, version: int, entry: LedgerEntry) -> None:
         self.version = version
         self.entries[version] = entry
         summary = entry.summary
@@ -146,12 +155,22 @@ class Ledger:
 
     def known(self, ids: Runs) -> Flags:
         """Tell which ids the table has."""
+        for mend in (self._reload, self.build):
+            try:
+                with damage_is_named():
+                    return self._known(ids)
+            except Damaged as error:
+                mend(str(error))
+        return self._known(ids)
+
+    def _reload(self, reason: str) -> None:
+        """Read again what is stored: another job may have replaced what this one knew."""
         try:
-            with damage_is_named():
-                return self._known(ids)
+            if self.load():
+                return self._follow()
         except Damaged as error:
-            self.build(str(error))
-            return self._known(ids)
+            reason = str(error)
+        return self.build(reason)
 
     def _known(self, ids: Runs) -> Flags:
         found = np.zeros(len(ids), np.bool_)
@@ -204,7 +223,7 @@ class Ledger:
         for version, each in rest.items():
             self._remember(version, each)
 
-    def _add_segment(self, entry: Entry) -> None:
+    def _add_segment(self, entry: LedgerEntry) -> None:
         """Store an entry as a segment, merged with the last ones as long as these are not much larger."""
         if not len(entry.runs):
             return
@@ -235,7 +254,7 @@ class Ledger:
             self.say(f"the ledger of {self.url} cannot be used: {reason}")
         if paths:
             self.say(f"making the ledger of {self.url} from {len(paths):,} files; this is done once")
-        parts: list[Entry] = []
+        parts: list[LedgerEntry] = []
         count = 0
         for number, path in enumerate(paths):
             parts.append(entry_of(self._ids([path])))
@@ -256,7 +275,7 @@ class Ledger:
         if paths:
             self.say(f"the ledger is complete after {time.monotonic() - began:.0f} s")
 
-    def _settle_parts(self, parts: Iterable[Entry]) -> None:
+    def _settle_parts(self, parts: Iterable[LedgerEntry]) -> None:
         entry = united(parts)
         self._settled_without_id += entry.without_id
         self._add_segment(entry)

@@ -148,16 +148,22 @@ def write(system: FileSystem, folder: str, runs: Runs, rows: Numbers) -> Segment
 
 def write_table(system: FileSystem, path: str, table: pa.Table) -> None:
     """Store a table, completely or not at all."""
+    draft = draft_of(path)
     pq.write_table(
         table,
-        f"{path}.new",
+        draft,
         row_group_size=ROWS_IN_GROUP,
         compression="zstd",
         write_statistics=False,
         write_page_checksum=True,
         filesystem=system,
     )
-    system.move(f"{path}.new", path)
+    system.move(draft, path)
+
+
+def draft_of(path: str) -> str:
+    """Return where a file is written before it is moved into place; no two have the same."""
+    return f"{path}.{uuid.uuid4().hex}.new"
 
 
 def read_table(system: FileSystem, path: str) -> pa.Table:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileType
 
-from bronze_pipeline.ledger.entries import Entry
+from bronze_pipeline.ledger.entries import LedgerEntry
 from bronze_pipeline.ledger.runs import Numbers, Runs
-from bronze_pipeline.ledger.segments import Segment, read_table, write, write_table
+from bronze_pipeline.ledger.segments import Segment, draft_of, read_table, write, write_table
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.tables import in_one_line
 
@@ -26,6 +27,8 @@ MANIFEST = "ledger.json"
 FORM = 1
 """Of the files; a ledger of another form is built anew."""
 ENTRY = ".entry.parquet"
+OTHERS_SECONDS = 3600.0
+"""How long files stay that `ledger.json` does not name: another job may be about to name them, or reading."""
 DECODING = re.compile(r"CRC|deserialize|[Cc]orrupt|decompress|ZSTD|page|magic")
 
 
@@ -79,34 +82,45 @@ class Store:
         }
         self._system.create_dir(self._folder, recursive=True)
         path = f"{self._folder}/{MANIFEST}"
-        with self._system.open_output_stream(f"{path}.new") as stream:
+        draft = draft_of(path)
+        with self._system.open_output_stream(draft) as stream:
             stream.write(json.dumps(said).encode())
-        self._system.move(f"{path}.new", path)
+        self._system.move(draft, path)
+        self._clean(manifest)
+
+    def _clean(self, manifest: Manifest) -> None:
+        """Remove entries that are settled, and what nobody can need any more."""
         needed = {MANIFEST, *(name for segment in manifest.segments for name in segment.files())}
-        for name in self._names():
-            if name not in needed and not _is_after(name, manifest.version):
-                self._system.delete_file(f"{self._folder}/{name}")
+        before = time.time() - OTHERS_SECONDS
+        for file in self._files():
+            version = _version(file.base_name)
+            is_old = file.mtime.timestamp() < before if version is None else version <= manifest.version
+            if is_old and file.base_name not in needed:
+                # Another job may be doing the same.
+                with suppress(FileNotFoundError):
+                    self._system.delete_file(file.path)
 
     def add_segment(self, runs: Runs, rows: Numbers) -> Segment:
         self._system.create_dir(self._folder, recursive=True)
         return write(self._system, self._folder, runs, rows)
 
-    def add(self, version: int, entry: Entry) -> None:
+    def add(self, version: int, entry: LedgerEntry) -> None:
         """Store the entry of a version."""
         write_table(self._system, f"{self._folder}/{_entry(version)}", entry.to_table())
 
     def versions(self) -> set[int]:
         """Return the versions that have entries."""
-        return {version for version in map(_version, self._names()) if version is not None}
+        found = (_version(file.base_name) for file in self._files())
+        return {version for version in found if version is not None}
 
-    def entry(self, version: int) -> Entry:
+    def entry(self, version: int) -> LedgerEntry:
         """Return the entry of a version; raise Damaged."""
         with damage_is_named():
-            return Entry.from_table(read_table(self._system, f"{self._folder}/{_entry(version)}"))
+            return LedgerEntry.from_table(read_table(self._system, f"{self._folder}/{_entry(version)}"))
 
-    def _names(self) -> list[str]:
+    def _files(self) -> list[FileInfo]:
         found = self._system.get_file_info(FileSelector(self._folder, allow_not_found=True))
-        return [file.base_name for file in found if file.type == FileType.File]
+        return [file for file in found if file.type == FileType.File]
 
 
 @contextmanager
@@ -132,8 +146,3 @@ def _entry(version: int) -> str:
 def _version(name: str) -> int | None:
     number = name.removesuffix(ENTRY)
     return int(number) if name.endswith(ENTRY) and number.isdecimal() else None
-
-
-def _is_after(name: str, version: int) -> bool:
-    found = _version(name)
-    return found is not None and found > version

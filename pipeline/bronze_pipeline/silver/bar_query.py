@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from bronze_pipeline.silver.bars import KEY, TRADE_COLUMNS, bars
-from bronze_pipeline.silver.follow import rows_of
+from bronze_pipeline.silver.follow import ReadFiles
 from bronze_pipeline.silver.queries import Outcome, arrow_schema
+from bronze_pipeline.silver.turnover import TURNOVER, TYPE, ReadTrades
 from bronze_pipeline.silver.upserts import UpsertTable
 from bronze_pipeline.tables.lake import Lake
 
@@ -38,14 +39,14 @@ class BarQuery:
         return self.lake.table_url("trades")
 
     def open(self, spark: SparkSession) -> None:
-        columns = pa.schema([self.trades.field(name) for name in TRADE_COLUMNS])
-        self._schema = arrow_schema(
-            bars(spark.createDataFrame([], from_arrow_schema(columns)), self.interval).schema
-        )
+        self._read = pa.schema([self.trades.field(name) for name in TRADE_COLUMNS])
+        self._columns = from_arrow_schema(self._read.append(pa.field(TURNOVER, TYPE)))
+        self._schema = arrow_schema(bars(spark.createDataFrame([], self._columns), self.interval).schema)
         self._table = UpsertTable(self.lake, self.name, self._schema, KEY)
 
     def read(self, files: DataFrame) -> DataFrame:
-        return bars(rows_of(files, self.source, self.trades, TRADE_COLUMNS), self.interval, self.watermark)
+        trades = files.mapInArrow(ReadTrades(ReadFiles(self.source, self._read, None)), self._columns)
+        return bars(trades, self.interval, self.watermark)
 
     def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
         # Even if the table has it: Spark's state must get there too.

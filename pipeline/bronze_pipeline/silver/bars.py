@@ -4,6 +4,9 @@ A bar is emitted whenever a trade changes it, and replaces the table's row for t
 time: the last bars of a replay do not wait for later trades. The watermark only says how long a bar stays in
 Spark's state, where late trades can change it. Without one it stays forever, so that replays may come in any
 order of dates; with one, trades that come later are left out and counted.
+
+A sum that does not fit is NULL, and so is the turnover of a bar if that of one trade does not fit: what is
+there is never the sum of some of the trades.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from pyspark.sql.types import DecimalType
 
-from bronze_pipeline.silver.columns import DECIMAL, product
+from bronze_pipeline.silver.records import PRICE
+from bronze_pipeline.silver.turnover import TURNOVER
 
 TRADE_COLUMNS = ("exchange", "symbol", "event_ts", "stream_id", "position", "side", "price", "qty")
-"""What bars need from the trades."""
+"""What bars need from the trades, besides their turnover."""
 
 KEY = ("date", "exchange", "symbol", "open_ts")
 PARTITION_COLUMNS = ("date",)
@@ -42,7 +46,7 @@ def bars(trades: DataFrame, interval: str, watermark: str | None = None) -> Data
         _volume_of("buy"),
         _volume_of("sell"),
         F.count("*").alias("trades"),
-        F.try_sum(product(F.col("price"), F.col("qty"))).alias("turnover"),
+        F.when(F.count(TURNOVER) == F.count("*"), F.try_sum(TURNOVER)).alias(TURNOVER),
     )
     return grouped.select(
         F.to_date("window.start").alias("date"),
@@ -54,8 +58,8 @@ def bars(trades: DataFrame, interval: str, watermark: str | None = None) -> Data
             F.col(name)
             for name in ("open", "high", "low", "close", "volume", "buy_volume", "sell_volume", "trades")
         ),
-        "turnover",
-        F.udf(quotient, DecimalType(38, 18), useArrow=True)("turnover", "volume").alias("vwap"),
+        TURNOVER,
+        F.udf(quotient, DecimalType(38, 18), useArrow=True)(TURNOVER, "volume").alias("vwap"),
     )
 
 
@@ -67,5 +71,5 @@ def quotient(dividend: Decimal | None, divisor: Decimal | None) -> Decimal | Non
 
 
 def _volume_of(side: str) -> Column:
-    part = F.when(F.col("side") == side, F.col("qty")).otherwise(F.lit(0).cast(DECIMAL))
+    part = F.when(F.col("side") == side, F.col("qty")).otherwise(F.lit(0).cast(PRICE.type))
     return F.try_sum(part).alias(f"{side}_volume")

@@ -45,20 +45,20 @@ class Side:
 
 @dataclass
 class OrderBook:
-    """The book of one symbol in one stream, as of its last message.
+    """The book of one symbol in one stream, as of its last change.
 
-    A message may come in parts; all have its position. What comes after a later message is not applied but
-    counted, until a snapshot corrects everything.
+    A message has one change for each level; all have its position. Changes must come in the order of their
+    positions and levels.
     """
 
     bids: Side = field(default_factory=Side)
     asks: Side = field(default_factory=Side)
     position: int = -1
-    """Of the last message."""
+    """Of the last change."""
+    level: int = -1
+    """Of the last change."""
     has_snapshot: bool = False
     """Whether a snapshot started it; without one, levels that did not change are missing."""
-    late: int = 0
-    """Levels not applied since the last snapshot."""
     unusable: int = 0
     """Levels without a price or quantity since the last snapshot."""
 
@@ -68,11 +68,12 @@ class OrderBook:
             self.bids.clear()
             self.asks.clear()
             self.has_snapshot = True
-            self.late = self.unusable = 0
+            self.unusable = 0
         self.position = position
 
-    def put(self, side: str | None, price: Decimal | None, quantity: Decimal | None) -> None:
+    def put(self, level: int, side: str | None, price: Decimal | None, quantity: Decimal | None) -> None:
         """Apply a level of the message."""
+        self.level = level
         if price is None or quantity is None or side is None:
             self.unusable += 1
         else:
@@ -84,8 +85,8 @@ class OrderBook:
                 "bids": _texts(self.bids),
                 "asks": _texts(self.asks),
                 "position": self.position,
+                "level": self.level,
                 "has_snapshot": self.has_snapshot,
-                "late": self.late,
                 "unusable": self.unusable,
             }
         )

@@ -10,12 +10,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bronze_pipeline.silver.book_stream import AGAIN, CHANGE_COLUMNS, INTERVAL_KEY, KEY, book_top
+from bronze_pipeline.silver.book_history import NAME, BookHistory
+from bronze_pipeline.silver.book_rows import AGAIN, Shape
+from bronze_pipeline.silver.book_stream import CHANGE_COLUMNS, INTERVAL_KEY, KEY, book_top
 from bronze_pipeline.silver.follow import rows_of
 from bronze_pipeline.silver.queries import Outcome, arrow_schema
 from bronze_pipeline.silver.upserts import UpsertTable
 from bronze_pipeline.tables.files import FileWriter, Folder, Written, delete_file
 from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.tables import commit_new
 
 RESULT = pa.schema([("file", pa.string()), ("again", pa.binary())])
 RESULT_SCHEMA = "file string, again binary"
@@ -40,37 +43,41 @@ class BookQuery:
 
     @property
     def source(self) -> str:
-        return self.lake.table_url("book_changes")
+        return self.lake.table_url(NAME)
 
     def open(self, spark: SparkSession) -> None:
         columns = pa.schema([self.changes.field(name) for name in CHANGE_COLUMNS])
         empty = spark.createDataFrame([], from_arrow_schema(columns))
-        schema = book_top(empty, self.depth, self.interval_us).drop(AGAIN).schema
+        schema = self._top(empty).drop(AGAIN).schema
         key = INTERVAL_KEY if self.interval_us else KEY
-        self._replaced = UpsertTable(self.lake, self.name, arrow_schema(schema), key)
+        self._upserts = UpsertTable(self.lake, self.name, arrow_schema(schema), key)
         self._table = self.lake.open(self.name, arrow_schema(schema), (key[0],))
 
     def read(self, files: DataFrame) -> DataFrame:
-        changes = rows_of(files, self.source, self.changes, CHANGE_COLUMNS)
-        return book_top(changes, self.depth, self.interval_us)
+        return self._top(rows_of(files, self.source, self.changes, CHANGE_COLUMNS))
+
+    def _top(self, changes: DataFrame) -> DataFrame:
+        return book_top(changes, Shape(self.depth, self.interval_us), BookHistory(self.lake, self.changes))
 
     def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
         # Written even if the table has it: Spark's state must get there too. Two commits, each once: few rows
-        # are replaced, and new ones never require a look at the table.
-        replacing = f"{job}-again"
+        # are replaced, and new ones require a look at the table only if another checkpoint left rows there.
         results = rows.mapInArrow(
             WriteBooks(self._table.staging, self._table.schema), RESULT_SCHEMA
         ).collect()
         again = [pa.ipc.open_stream(row["again"]).read_all() for row in results if row["again"]]
         files = [Written.from_json(row["file"]) for row in results if row["file"]]
-        if again and not self._replaced.has(replacing, batch):
-            self._replaced.put(pa.concat_tables(again), replacing, batch)
+        is_shared = self._upserts.is_shared(job)
+        if again:
+            self._upserts.put(pa.concat_tables(again), f"{job}-again", batch)
         if self._table.has(job, batch):
             for file in files:
                 delete_file(self._table.staging, file.path)
             return None
-        if files:
-            self._table.commit(files, job, batch)
+        if files and is_shared:
+            self._upserts.put_files(files, job, batch)
+        elif files:
+            commit_new(self._table, files, job, batch, lambda files: files)
         return Outcome({self.name: sum(file.rows for file in files)})
 
 

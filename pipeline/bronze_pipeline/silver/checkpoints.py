@@ -19,7 +19,7 @@ class Checkpoint:
     def __init__(self, spark: SparkSession, place: str) -> None:
         self._java: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to its file systems
         self._place = self._path(place)
-        self._system = self._place.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+        self._system = self._place.getFileSystem(self._settings())
 
     def stored(self) -> int:
         """Return the number of the last batch that is done; -1 if none is."""
@@ -56,6 +56,9 @@ class Checkpoint:
             return []
         names = (str(each.getPath().getName()) for each in self._system.listStatus(path))
         return [int(name) for name in names if name.isdigit()]
+
+    def _settings(self) -> Any:
+        return self._java.org.apache.spark.SparkContext.getOrCreate().hadoopConfiguration()
 
     def _path(self, *parts: Any) -> Any:
         return self._java.org.apache.hadoop.fs.Path(*parts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 
-from bronze_pipeline.silver.book_stream import BOOK
+from bronze_pipeline.silver.book_rows import BOOK
 
 SNAPSHOT_COLUMNS = (*BOOK, "position", "data_name", "depth", "bids", "asks")
 BOOK_COLUMNS = (*BOOK, "position", "has_snapshot", "bids", "asks")

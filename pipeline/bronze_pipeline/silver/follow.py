@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.silver.logs import Added, DeltaLog, FellBehind, log_of, shown
+from bronze_pipeline.silver.logs import Added, DeltaTableLog, FellBehind, log_of, shown
 from bronze_pipeline.sources.base import ROWS_IN_BATCH, most
 from bronze_pipeline.sources.options import OptionError, StreamOptions, read_options
 from bronze_pipeline.tables.files import NULL_PARTITION, Folder
@@ -102,7 +102,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = {name: end[name] for name in ("table", "next", "until") if name in end}
             while end["next"] <= latest and room.takes(_rows(self._log.added(end["next"]))):
                 end["next"] += 1
-        if end != start and (until := self._log.time(end["next"] - 1)):
+        if end == start:
+            return start
+        if until := self._log.time(end["next"] - 1):
             end["until"] = shown(until)
         return end
 
@@ -200,7 +202,7 @@ class Room:
 
 def table_frame(spark: SparkSession, url: str, columns: Sequence[str]) -> DataFrame:
     """Return what a Delta table has now, as an ordinary frame."""
-    log = DeltaLog(url)
+    log = DeltaTableLog(url)
     schema = pa.schema(deltalake.DeltaTable(url, storage_options=storage_options(url)).schema().to_arrow())
     files = [(file.path, file.partition) for file in log.snapshot(log.version())]
     listed = spark.createDataFrame(files, from_arrow_schema(FILES)).repartition(max(1, len(files)))

@@ -71,10 +71,10 @@ class Log(Protocol):
 
 def log_of(url: str) -> Log:
     """Return the log of the table at a place, whatever its format."""
-    return ParquetLog(url) if format_of(url) == "parquet" else DeltaLog(url)
+    return ParquetLog(url) if format_of(url) == "parquet" else DeltaTableLog(url)
 
 
-class DeltaLog:
+class DeltaTableLog:
     """The log of a Delta table.
 
     Files written by compaction change no data and are skipped; an append-only table need not care about

@@ -22,10 +22,12 @@ from bronze_pipeline.silver.checkpoints import Checkpoint
 from bronze_pipeline.silver.follow import NAME, TableSource, TableStreamReader
 from bronze_pipeline.silver.logs import FellBehind
 from bronze_pipeline.sources.options import OptionError
+from bronze_pipeline.tables.tables import OtherColumnsError, TableError
 
 # The API that keeps the books requires this one; it also holds more bars than memory can.
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+ANEW = "Have everything made anew from bronze: with a new --to, and a new --checkpoint if one is given."
 CONTINUE = (
     "To begin anew with what the table has now, set --on-data-loss to continue; rows that are already stored"
     " are not stored twice."
@@ -101,7 +103,10 @@ def start(spark: SparkSession, query: Query, how: QuerySettings) -> StreamingQue
     """Start a query."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
     spark.dataSource.register(TableSource)
-    query.open(spark)
+    try:
+        query.open(spark)
+    except OtherColumnsError as error:
+        raise TableError(f"{error} {ANEW}") from error
     _catch_up(query, Checkpoint(spark, f"{how.checkpoints}/{query.name}"), how)
     options = {"table": query.source, "maxRecordsPerBatch": str(how.max_records)}
     files = spark.readStream.format(NAME).options(**options).load()

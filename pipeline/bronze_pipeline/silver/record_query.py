@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +21,12 @@ from bronze_pipeline.silver.storing import (
     QUARANTINE_PARTITION_COLUMNS,
     UncommittedFiles,
     distinct,
+    distinct_faults,
     prepare,
 )
+from bronze_pipeline.tables.files import Written
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.tables import Table
+from bronze_pipeline.tables.tables import Table, commit_new
 
 QUARANTINE_NAME = "quarantine"
 CASES = pa.schema([EVENTS.field("payload_case")])
@@ -69,16 +71,13 @@ class RecordQuery:
         faults = [file for each in prepared.values() for file in each.faults]
         # Faults first: a repeated batch skips the tables that have it, and would not find their faults again.
         if faults and not self._quarantine.has(job, batch):
-            self._quarantine.commit(faults, job, batch)
+            commit_new(self._quarantine, faults, job, batch, partial(distinct_faults, self._quarantine))
         stored: dict[str, int] = {}
-        duplicates = 0
-        for name, written in prepared.items():
-            fresh = distinct(self._tables[name], written.rows)
-            if fresh.files:
-                self._tables[name].commit(fresh.files, job, batch)
-            stored[name] = fresh.rows
-            duplicates += fresh.duplicates
-        return Outcome(stored, duplicates, sum(file.rows for file in faults))
+        for name, each in prepared.items():
+            table = self._tables[name]
+            stored[name] = _rows(commit_new(table, each.rows, job, batch, partial(distinct, table)) or ())
+        found = sum(_rows(each.rows) for each in prepared.values())
+        return Outcome(stored, found - sum(stored.values()), _rows(faults))
 
     def _occurring(self, files: DataFrame) -> list[RecordKind]:
         """Return the kinds of records in the files."""
@@ -96,3 +95,7 @@ class RecordQuery:
 def _distinct(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield pa.RecordBatch.from_arrays([pc.unique(batch["payload_case"])], schema=CASES)
+
+
+def _rows(files: Iterable[Written]) -> int:
+    return sum(file.rows for file in files)

@@ -6,10 +6,11 @@ exchange gives none, or else the sidecar's. Text that is not a number becomes NU
 `faults`, which goes to the quarantine table; a number that the exchange did not give is NULL without a fault.
 
 `dedupe_key` identifies what a row is about. Bronze has each event once, so it is mostly the event's id.
-Trades recur in other streams if a replay with another request covers the same time: their key is the
-exchange's own id, with the symbol, price and quantity, because some exchanges give the parts of one order the
-same id. Trades without an id, and everything else, are told apart only by the event's id: two streams are two
-views of a book.
+Trades recur in other streams if a replay with another request covers the same time: two trades are the same
+if exchange, symbol, the exchange's id, side, price, quantity and `event_ts` are. (The id alone does not do:
+some exchanges give the parts of one order the same id, or count anew.) The key is these as a JSON array, in
+which no part can run into the next. Trades without an id from the exchange, and everything else, are told
+apart only by the event's id: two streams are two views of a book.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from pyspark.sql.types import StructType
 
-from bronze_pipeline.silver.columns import decimal, enum_name, fault, present, scaled
+from bronze_pipeline.silver.columns import (
+    NumberKind,
+    decimal,
+    enum_name,
+    fault,
+    number_text,
+    present,
+    scaled,
+)
 
 ENVELOPE = (
     "payload_case", "event_id", "stream_id", "position", "level",
@@ -39,11 +48,14 @@ COMMON = (
 PARTITION_COLUMNS = ("date", "exchange")
 FAULTS = "faults"
 FAULTS_TYPE = "array<struct<column: string, text: string, reason: string>>"
-KEY_SEPARATOR = "|"
-PRICE_DIGITS = 8
-FUNDING_RATE_DIGITS = 9
-VOLATILITY_DIGITS = 6
-GREEK_DIGITS = 9
+
+PRICE = NumberKind(places=18, scaled=8)
+"""Prices and quantities: what is traded has a finite tick."""
+CALCULATED_PRICE = NumberKind(places=24, scaled=8)
+"""Mark and index prices: an exchange's floating-point numbers, with 17 digits of however small a price."""
+FUNDING_RATE = NumberKind(places=30, scaled=9)
+GREEK = NumberKind(places=30, scaled=9)
+VOLATILITY = NumberKind(places=30, scaled=6)
 
 Transform: TypeAlias = Callable[[DataFrame], DataFrame]
 
@@ -52,15 +64,18 @@ def trades(events: DataFrame) -> DataFrame:
     parts = [
         F.col("exchange"),
         F.col("symbol"),
-        *(F.col(f"trade.{name}") for name in ("trade_id", "price_str", "qty_str")),
+        F.col("trade.trade_id"),
+        _side("trade"),
+        *(number_text(F.col(f"trade.{name}_str"), PRICE) for name in ("price", "qty")),
+        F.unix_micros(_event_ts("trade")).cast("string"),
     ]
-    key = F.when(present(F.col("trade.trade_id")).isNotNull(), F.concat_ws(KEY_SEPARATOR, *parts))
+    key = F.when(present(F.col("trade.trade_id")).isNotNull(), F.to_json(F.array(*parts)))
     columns = {
         "trade_id": present(F.col("trade.trade_id")),
         "side": _side("trade"),
         "sequence": F.col("trade.sequence"),
     }
-    return _typed(events, "trade", columns, {"price": PRICE_DIGITS, "qty": PRICE_DIGITS}, key=key)
+    return _typed(events, "trade", columns, {"price": PRICE, "qty": PRICE}, key=key)
 
 
 def book_changes(events: DataFrame) -> DataFrame:
@@ -71,7 +86,7 @@ def book_changes(events: DataFrame) -> DataFrame:
         "action": enum_name(F.col("book_change.action"), "ACTION_"),
         "sequence": F.col("book_change.sequence"),
     }
-    return _typed(events, "book_change", columns, {"price": PRICE_DIGITS, "qty": PRICE_DIGITS})
+    return _typed(events, "book_change", columns, {"price": PRICE, "qty": PRICE})
 
 
 def book_snapshots(events: DataFrame) -> DataFrame:
@@ -83,29 +98,28 @@ def grouped_book_snapshots(events: DataFrame) -> DataFrame:
 
 
 def quotes(events: DataFrame) -> DataFrame:
-    return _typed(
-        events, "quote", {}, dict.fromkeys(("bid_price", "bid_qty", "ask_price", "ask_qty"), PRICE_DIGITS)
-    )
+    return _typed(events, "quote", {}, dict.fromkeys(("bid_price", "bid_qty", "ask_price", "ask_qty"), PRICE))
 
 
 def book_tickers(events: DataFrame) -> DataFrame:
     names = ("best_bid_price", "best_bid_qty", "best_ask_price", "best_ask_qty")
-    return _typed(events, "book_ticker", {}, dict.fromkeys(names, PRICE_DIGITS))
+    return _typed(events, "book_ticker", {}, dict.fromkeys(names, PRICE))
 
 
 def derivative_tickers(events: DataFrame) -> DataFrame:
-    numbers = {"mark_price": PRICE_DIGITS, "index_price": PRICE_DIGITS, "funding_rate": FUNDING_RATE_DIGITS}
+    prices = dict.fromkeys(("mark_price", "index_price"), CALCULATED_PRICE)
+    numbers = {**prices, "funding_rate": FUNDING_RATE}
     return _typed(events, "derivative_ticker", {}, numbers)
 
 
 def liquidations(events: DataFrame) -> DataFrame:
     columns = {"order_id": present(F.col("liquidation.order_id")), "side": _side("liquidation")}
-    return _typed(events, "liquidation", columns, {"price": PRICE_DIGITS, "qty": PRICE_DIGITS})
+    return _typed(events, "liquidation", columns, {"price": PRICE, "qty": PRICE})
 
 
 def option_summaries(events: DataFrame) -> DataFrame:
-    greeks = dict.fromkeys(("delta", "gamma", "theta", "vega"), GREEK_DIGITS)
-    return _typed(events, "option_summary", {}, {"iv": VOLATILITY_DIGITS, **greeks, "oi": PRICE_DIGITS})
+    greeks = dict.fromkeys(("delta", "gamma", "theta", "vega"), GREEK)
+    return _typed(events, "option_summary", {}, {"iv": VOLATILITY, **greeks, "oi": PRICE})
 
 
 def trade_bars(events: DataFrame) -> DataFrame:
@@ -117,7 +131,7 @@ def trade_bars(events: DataFrame) -> DataFrame:
         "end_ts": F.col("trade_bar.end_ts"),
         "trade_count": F.col("trade_bar.trade_count"),
     }
-    numbers = dict.fromkeys(("open", "high", "low", "close", "volume"), PRICE_DIGITS)
+    numbers = dict.fromkeys(("open", "high", "low", "close", "volume"), PRICE)
     return _typed(events, "trade_bar", columns, numbers)
 
 
@@ -171,7 +185,7 @@ def _typed(
     events: DataFrame,
     payload: str,
     columns: Mapping[str, Column],
-    numbers: Mapping[str, int],
+    numbers: Mapping[str, NumberKind],
     *,
     key: Column | None = None,
     has_event_ts: bool = True,
@@ -184,15 +198,15 @@ def _typed(
         *_common(payload, key, has_event_ts=has_event_ts),
         *(column.alias(name) for name, column in columns.items()),
         *(text.alias(f"{name}_str") for name, text in texts.items()),
-        *(decimal(text).alias(name) for name, text in texts.items()),
+        *(decimal(text, numbers[name]).alias(name) for name, text in texts.items()),
     )
-    found = [fault(name, F.col(f"{name}_str"), F.col(name)) for name in numbers]
+    found = [fault(name, F.col(f"{name}_str"), F.col(name), kind) for name, kind in numbers.items()]
     return typed.select(
         *_names(typed, without=[*numbers, *(f"{name}_str" for name in numbers)]),
         *(
             column
-            for name, digits in numbers.items()
-            for column in (F.col(name), scaled(F.col(name), digits).alias(f"{name}_e{digits}"))
+            for name, kind in numbers.items()
+            for column in (F.col(name), scaled(F.col(name), kind).alias(f"{name}_e{kind.scaled}"))
         ),
         _faults(found),
     )
@@ -206,8 +220,7 @@ def _newer(events: DataFrame, payload: str, known: Collection[str]) -> dict[str,
 
 
 def _common(payload: str, key: Column | None, *, has_event_ts: bool) -> list[Column]:
-    times = [F.col("local_ts"), F.col("ingest_ts")]
-    event_ts = F.coalesce(F.col(f"{payload}.event_ts"), *times) if has_event_ts else F.coalesce(*times)
+    event_ts = _event_ts(payload if has_event_ts else None)
     event_id = F.col("event_id")
     return [
         F.to_date(event_ts).alias("date"),
@@ -221,6 +234,11 @@ def _common(payload: str, key: Column | None, *, has_event_ts: bool) -> list[Col
         *(F.col(name) for name in ("stream_id", "position", "level", "source")),
         enum_name(F.col("origin"), "ORIGIN_").alias("origin"),
     ]
+
+
+def _event_ts(payload: str | None) -> Column:
+    times = [F.col("local_ts"), F.col("ingest_ts")]
+    return F.coalesce(*times) if payload is None else F.coalesce(F.col(f"{payload}.event_ts"), *times)
 
 
 def _names(frame: DataFrame, without: Sequence[str]) -> list[Column]:
@@ -261,8 +279,8 @@ def _levels(levels: Column) -> Column:
         lambda level: F.struct(
             level["price_str"].alias("price_str"),
             level["qty_str"].alias("qty_str"),
-            decimal(level["price_str"]).alias("price"),
-            decimal(level["qty_str"]).alias("qty"),
+            decimal(level["price_str"], PRICE).alias("price"),
+            decimal(level["qty_str"], PRICE).alias("qty"),
         ),
     )
 
@@ -272,8 +290,8 @@ def _without_text(level: Column) -> Column:
     return F.struct(
         price.alias("price"),
         qty.alias("qty"),
-        scaled(price, PRICE_DIGITS).alias(f"price_e{PRICE_DIGITS}"),
-        scaled(qty, PRICE_DIGITS).alias(f"qty_e{PRICE_DIGITS}"),
+        scaled(price, PRICE).alias(f"price_e{PRICE.scaled}"),
+        scaled(qty, PRICE).alias(f"qty_e{PRICE.scaled}"),
     )
 
 
@@ -282,7 +300,10 @@ def _level_faults(side: str) -> Column:
         F.col(side),
         lambda level: F.array_compact(
             F.array(
-                *(fault(f"{side}.{name}", level[f"{name}_str"], level[name]) for name in ("price", "qty"))
+                *(
+                    fault(f"{side}.{name}", level[f"{name}_str"], level[name], PRICE)
+                    for name in ("price", "qty")
+                )
             )
         ),
     )

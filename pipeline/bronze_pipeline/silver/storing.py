@@ -1,15 +1,14 @@
 """Stores typed rows: tasks write the files; the driver leaves out what the table has, and commits.
 
 Rows with the same `dedupe_key` are the same. A table is searched for a batch's keys only in the partitions
-and the time span that the batch touches: the same record has the same `event_ts`. Rows without a key are
-kept.
+and the time span that the batch touches: rows with the same key have the same exchange and `event_ts`. Rows
+without a key are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from bronze_pipeline.decoding.schema import TIMESTAMP
 from bronze_pipeline.silver.records import FAULTS
 from bronze_pipeline.tables.batch_duplicates import first_of_each
 from bronze_pipeline.tables.files import FileWriter, Folder, Written, keep_rows, read_file
+from bronze_pipeline.tables.partition_index import span_of
 from bronze_pipeline.tables.table_duplicates import values_there
 from bronze_pipeline.tables.tables import Table
 
@@ -44,8 +44,6 @@ _ROW_COLUMNS = ("date", "event_id", "exchange", "symbol", "event_ts")
 RESULT = pa.schema([("name", pa.string()), ("file", pa.string())])
 RESULT_SCHEMA = "name string, file string"
 ROWS, FAULTY = "rows", "faults"
-# Sources round times differently; a record's time may differ by this much.
-SAME_TIME = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
@@ -54,15 +52,6 @@ class UncommittedFiles:
 
     rows: Sequence[Written]
     faults: Sequence[Written]
-
-
-@dataclass
-class Stored:
-    """What became of rows."""
-
-    rows: int = 0
-    duplicates: int = 0
-    files: list[Written] = field(default_factory=list)
 
 
 def prepare(frame: DataFrame, name: str, table: Table, quarantine: Table) -> UncommittedFiles:
@@ -113,36 +102,42 @@ def quarantined(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     )
 
 
-def distinct(table: Table, files: Sequence[Written]) -> Stored:
-    """Leave out of new files what is in the table, or in an earlier new file."""
+def distinct(table: Table, files: Sequence[Written]) -> Sequence[Written]:
+    """Leave out of new files what is in the table, or in an earlier new file; return what is left."""
     if not files:
-        return Stored()
+        return files
     parts = [read_file(table.staging, file.path, ["dedupe_key", "event_ts"]) for file in files]
     new = pa.concat_tables(parts).combine_chunks()
     keys = new["dedupe_key"].combine_chunks()
     keep = first_of_each(keys)
-    known = _known(table, files, new)
+    known = _known(table, files, new, "dedupe_key")
     if len(known):
         fresh = pc.invert(pc.is_in(keys, value_set=known))
         keep = fresh if keep is None else pc.and_(keep, fresh)
-    kept = list(files) if keep is None else keep_rows(table.staging, files, keep)
-    rows = sum(file.rows for file in kept)
-    return Stored(rows, len(keys) - rows, kept)
+    return files if keep is None else keep_rows(table.staging, files, keep)
 
 
-def _known(table: Table, files: Sequence[Written], new: pa.Table) -> pa.Array:
-    """Return the keys that the table already has."""
+def distinct_faults(quarantine: Table, files: Sequence[Written]) -> Sequence[Written]:
+    """Leave out of new files the faults of events that the quarantine table has: all of one come together."""
+    parts = [read_file(quarantine.staging, file.path, ["event_id", "event_ts"]) for file in files]
+    new = pa.concat_tables(parts).combine_chunks()
+    known = _known(quarantine, files, new, "event_id")
+    if not len(known):
+        return files
+    keep = pc.invert(pc.is_in(new["event_id"].combine_chunks(), value_set=known))
+    return keep_rows(quarantine.staging, files, keep)
+
+
+def _known(table: Table, files: Sequence[Written], new: pa.Table, column: str) -> pa.Array:
+    """Return which of the new values of a column the table already has."""
     folders = {file.path.rpartition("/")[0] for file in files}
-    paths = [path for path in table.index()["path"].to_pylist() if path.rpartition("/")[0] in folders]
-    return values_there(table, paths, new["dedupe_key"], "dedupe_key", _near(new["event_ts"]))
+    paths = table.near(folders, span_of(new["event_ts"]))
+    return values_there(table, paths, new[column], column, _near(new["event_ts"]))
 
 
 def _near(times: pa.ChunkedArray) -> ds.Expression | None:
     if times.null_count:
         return None
     span: dict[str, Any] = pc.min_max(times).as_py()
-    earliest, latest = (
-        pa.scalar(span["min"] - SAME_TIME, TIMESTAMP),
-        pa.scalar(span["max"] + SAME_TIME, TIMESTAMP),
-    )
+    earliest, latest = (pa.scalar(span[end], TIMESTAMP) for end in ("min", "max"))
     return (ds.field("event_ts") >= earliest) & (ds.field("event_ts") <= latest)

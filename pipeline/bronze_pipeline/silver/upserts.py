@@ -7,16 +7,16 @@ NULLs as equal, so the bars of an exchange without a name would be there many ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bronze_pipeline.tables.evolution import with_columns
-from bronze_pipeline.tables.files import FileWriter
+from bronze_pipeline.tables.files import NULL_PARTITION, FileWriter, Written, delete_file
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.tables import DeltaTable
+from bronze_pipeline.tables.tables import ATTEMPTS, DeltaTable, TableChanged
 
 ROW = "row"
 
@@ -31,49 +31,88 @@ class UpsertTable:
     def has(self, job: str, batch: int) -> bool:
         return self._table.has(job, batch)
 
+    def is_shared(self, job: str) -> bool:
+        """Return whether the table had rows of another checkpoint when this job began."""
+        mark = f"{job}-shared"
+        for _ in range(ATTEMPTS):
+            if self._table.has(mark, 0):
+                return True
+            if self._table.has(job, 0) or not len(self._table.index()):
+                return False
+            with suppress(TableChanged):
+                self._table.commit([], mark, 0)
+        raise TableChanged(self._table.folder.url)
+
     def put(self, rows: pa.Table, job: str, batch: int) -> None:
-        """Add the rows, and replace those with the same keys; all at once."""
-        candidates = list(self._candidates(rows))
+        """Add the rows, and replace those with the same keys; all at once, unless the batch is there."""
+        writer = FileWriter(self._table.staging, self._table.schema, "part")
+        for each in rows.to_batches():
+            writer.write(each)
+        self._replace(writer.finish(), rows.select(self._key), job, batch)
+
+    def put_files(self, files: Sequence[Written], job: str, batch: int) -> None:
+        """Do the same with rows that are in files already."""
+        schema = pa.schema([self._table.schema.field(name) for name in self._key])
+        keys = [self._read(file.path, _partition(file, self._key[0]), schema) for file in files]
+        self._replace(files, pa.concat_tables(keys), job, batch)
+
+    def _replace(self, files: Sequence[Written], keys: pa.Table, job: str, batch: int) -> None:
+        for _ in range(ATTEMPTS):
+            if self._table.has(job, batch):
+                self._delete(files)
+                return
+            rest, touched = self._without(keys)
+            try:
+                self._table.commit([*files, *rest], job, batch, removed=touched)
+            except TableChanged:
+                # The files that hold the keys may be others now.
+                self._delete(rest)
+            else:
+                return
+        raise TableChanged(self._table.folder.url)
+
+    def _without(self, keys: pa.Table) -> tuple[list[Written], list[str]]:
+        """Write what stays of the files that hold one of the keys; return that, and the files to remove."""
         # Rows that stay keep what a newer program stored in columns that this one does not know.
-        schema = self._table.columns()
-        rows = with_columns(rows, schema)
-        writer = FileWriter(self._table.staging, schema, "part")
+        writer = FileWriter(self._table.staging, self._table.columns(), "part")
         touched: list[str] = []
-        for path, partition in candidates:
-            kept = self._kept(path, partition, rows)
+        for path, partition in self._candidates(keys):
+            kept = self._kept(path, partition, keys)
             if kept is None:
                 continue
             touched.append(path)
             for each in kept.to_batches():
                 writer.write(each)
-        for each in rows.to_batches():
-            writer.write(each)
-        self._table.commit(writer.finish(), job, batch, removed=touched)
+        return writer.finish(), touched
 
-    def _candidates(self, rows: pa.Table) -> Iterator[tuple[str, pa.Scalar]]:
+    def _delete(self, files: Iterable[Written]) -> None:
+        for file in files:
+            delete_file(self._table.staging, file.path)
+
+    def _candidates(self, keys: pa.Table) -> Iterator[tuple[str, pa.Scalar]]:
         """Yield the path and partition of each file that may hold one of the keys."""
         partition, *others = self._key
         files = self._table.files()
-        known = files[f"partition.{partition}"].cast(rows[partition].type)
-        files = files.filter(pc.is_in(known, value_set=pc.unique(rows[partition])))
+        known = files[f"partition.{partition}"].cast(keys[partition].type)
+        files = files.filter(pc.is_in(known, value_set=pc.unique(keys[partition])))
         for name in others:
-            if f"min.{name}" not in files.schema.names or rows[name].null_count:
+            if f"min.{name}" not in files.schema.names or keys[name].null_count:
                 continue
-            span = pc.min_max(rows[name])
-            lowest, highest = (files[f"{end}.{name}"].cast(rows[name].type) for end in ("min", "max"))
+            span = pc.min_max(keys[name])
+            lowest, highest = (files[f"{end}.{name}"].cast(keys[name].type) for end in ("min", "max"))
             overlaps = pc.and_(
                 pc.less_equal(lowest, span["max"]), pc.greater_equal(highest, span["min"])
             ).fill_null(True)
             files = files.filter(overlaps)
         yield from zip(files["path"].to_pylist(), files[f"partition.{partition}"], strict=True)
 
-    def _kept(self, path: str, partition: pa.Scalar, rows: pa.Table) -> pa.Table | None:
+    def _kept(self, path: str, partition: pa.Scalar, new: pa.Table) -> pa.Table | None:
         """Return the rows of a file whose keys are not among the new ones; None if that is all rows."""
-        old = self._read(path, partition, rows.select(self._key).schema)
+        old = self._read(path, partition, new.schema)
         numbers = pa.array(range(len(old)), pa.int64())
         keys = pa.concat_tables(
             [
-                rows.select(self._key).append_column(ROW, pa.repeat(pa.scalar(-1), len(rows))),
+                new.append_column(ROW, pa.repeat(pa.scalar(-1), len(new))),
                 old.select(self._key).append_column(ROW, numbers),
             ]
         )
@@ -81,7 +120,7 @@ class UpsertTable:
         kept = first.filter(pc.greater_equal(first, 0)).sort()
         if len(kept) == len(old):
             return None
-        return self._read(path, partition, rows.schema).take(kept)
+        return self._read(path, partition, self._table.columns()).take(kept)
 
     def _read(self, path: str, partition: pa.Scalar, schema: pa.Schema) -> pa.Table:
         """Read some columns of a file; those that were added to the table later are NULL."""
@@ -91,3 +130,8 @@ class UpsertTable:
         rows = ds.dataset(f"{root}/{path}", filesystem=system, format="parquet", schema=stored).to_table()
         dates = pa.repeat(partition.cast(schema.field(name).type), len(rows))
         return rows.append_column(name, dates).select(schema.names)
+
+
+def _partition(file: Written, column: str) -> pa.Scalar:
+    value = file.partition[column]
+    return pa.scalar(None if value == NULL_PARTITION else value, pa.string())

@@ -9,13 +9,15 @@ each other.
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileSelector, LocalFileSystem
 
 from bronze_pipeline.tables.files import Folder, Written
 
@@ -46,7 +48,9 @@ class CommitLog:
         """Create the folder of the notes, if necessary."""
         self._system.create_dir(self._folder, recursive=True)
         if not self._system.get_file_info(f"{self._folder}/{ID}").is_file:
-            self._write(ID, uuid.uuid4().hex)
+            # Another job may be opening the same new table.
+            with suppress(FileExistsError):
+                self._write(ID, uuid.uuid4().hex)
 
     def table_id(self) -> str:
         """Return an id that distinguishes this table from another one at the same place."""
@@ -58,7 +62,9 @@ class CommitLog:
 
     def add_schema(self, text: str) -> None:
         """Note columns."""
-        self._write(f"{blake2b(text.encode(), digest_size=16).hexdigest()}{SCHEMA}", text)
+        # Another process may have noted the same.
+        with suppress(FileExistsError):
+            self._write(f"{blake2b(text.encode(), digest_size=16).hexdigest()}{SCHEMA}", text)
 
     def numbers(self) -> list[int]:
         """Return the numbers of the commits, in order."""
@@ -98,7 +104,7 @@ class CommitLog:
         return noted
 
     def add(self, commit: Commit) -> None:
-        """Note a commit, completely or not at all."""
+        """Note a commit, completely or not at all; raise FileExistsError if its number is taken."""
         head = json.dumps({"job": commit.job, "batch": commit.batch})
         lines = [head, *(file.to_json() for file in commit.files)]
         self._write(_name(commit.number), "\n".join(lines))
@@ -113,9 +119,20 @@ class CommitLog:
 
     def _write(self, name: str, text: str) -> None:
         path = f"{self._folder}/{name}"
-        with self._system.open_output_stream(f"{path}.new") as stream:
+        draft = f"{path}.{uuid.uuid4().hex}.new"
+        with self._system.open_output_stream(draft) as stream:
             stream.write(text.encode())
-        self._system.move(f"{path}.new", path)
+        if isinstance(self._system, LocalFileSystem):
+            # Moving would replace a note that another job has written since.
+            try:
+                os.link(draft, path)
+            finally:
+                self._system.delete_file(draft)
+            return
+        if self._system.get_file_info(path).is_file:
+            self._system.delete_file(draft)
+            raise FileExistsError(path)
+        self._system.move(draft, path)
 
 
 def _name(number: int) -> str:

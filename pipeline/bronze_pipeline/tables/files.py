@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import reduce
 from typing import Any
 from urllib.parse import quote
@@ -26,7 +27,16 @@ ROWS_IN_GROUP = 128 * 1024
 # Columns whose values rarely repeat: a dictionary of them only costs time.
 DISTINCT_COLUMNS = ("event_id", "bus_position", "raw")
 # The most common search columns; their statistics go into the table's log.
-INDEXED_COLUMNS = ("stream_id", "position", "payload_case", "exchange", "symbol", "open_ts", "interval_ts")
+INDEXED_COLUMNS = (
+    "stream_id",
+    "position",
+    "payload_case",
+    "exchange",
+    "symbol",
+    "open_ts",
+    "interval_ts",
+    "event_ts",
+)
 # Each of its values gets its own row groups, so that a reader of one kind of event skips the others.
 GROUPED_BY = "payload_case"
 COMPRESSION = "zstd"
@@ -117,23 +127,23 @@ def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa
             writer.write_table(group, ROWS_IN_GROUP)
     size = system.get_file_info(target).size
     indexed = [name for name in INDEXED_COLUMNS if name in rows.schema.names]
-    bounds = {name: pc.min_max(_in_log(rows[name])).as_py() for name in indexed}
+    bounds = {name: pc.min_max(rows[name]).as_py() for name in indexed}
     return Written(
         path=path,
         size=size,
         rows=len(rows),
         partition=dict(partition),
-        lowest={name: each["min"] for name, each in bounds.items() if each["min"] is not None},
-        highest={name: each["max"] for name, each in bounds.items() if each["max"] is not None},
+        lowest={name: _in_log(each["min"]) for name, each in bounds.items() if each["min"] is not None},
+        highest={name: _in_log(each["max"]) for name, each in bounds.items() if each["max"] is not None},
         nulls={name: rows[name].null_count for name in indexed},
     )
 
 
-def _in_log(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values as written in a table's log; times of bars and intervals are whole milliseconds."""
-    if not pa.types.is_timestamp(column.type):
-        return column
-    return pc.strftime(column.cast(pa.timestamp("ms", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
+def _in_log(value: Any) -> Any:
+    """Return a value as written in a table's log."""
+    if not isinstance(value, datetime):
+        return value
+    return f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def read_file(folder: Folder, path: str, columns: list[str] | None = None) -> pa.Table:

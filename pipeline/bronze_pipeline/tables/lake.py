@@ -20,7 +20,7 @@ from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.lean_delta import LeanDeltaTable
 from bronze_pipeline.tables.storage import delta_url, is_remote, problem_with
-from bronze_pipeline.tables.tables import DeltaTable, ParquetTable, Table
+from bronze_pipeline.tables.tables import ParquetTable, Table
 
 FORMATS = ("delta", "parquet")
 
@@ -54,10 +54,10 @@ class Lake:
         """Open a table, creating it if necessary; raise TableError if it cannot be used."""
         if self.format == "parquet":
             return ParquetTable(self.table_url(name), schema, partition_columns)
-        return DeltaTable(self.table_url(name), schema, partition_columns, name)
+        return LeanDeltaTable(self.table_url(name), schema, partition_columns, name)
 
     def events(self) -> Table:
-        return self._open_growing("bronze", EVENTS, PARTITION_COLUMNS)
+        return self.open("bronze", EVENTS, PARTITION_COLUMNS)
 
     def ledger(self, say: Callable[[str], None]) -> Ledger:
         """Open the ledger of the bronze table, which must exist; make or mend it if necessary."""
@@ -67,10 +67,4 @@ class Lake:
         return ledger
 
     def quarantine(self) -> Table:
-        return self._open_growing("quarantine", QUARANTINE, QUARANTINE_PARTITION_COLUMNS)
-
-    def _open_growing(self, name: str, schema: pa.Schema, partition_columns: tuple[str, ...]) -> Table:
-        """Open a table to which files are only ever added."""
-        if self.format == "parquet":
-            return self.open(name, schema, partition_columns)
-        return LeanDeltaTable(self.table_url(name), schema, partition_columns, name)
+        return self.open("quarantine", QUARANTINE, QUARANTINE_PARTITION_COLUMNS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import deltalake
@@ -12,11 +12,12 @@ import pyarrow as pa
 from pyarrow.fs import LocalFileSystem
 
 from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
-from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, actions_of, in_log, log_folder
+from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, in_log, log_folder
 from bronze_pipeline.tables.evolution import compare
 from bronze_pipeline.tables.files import Written
+from bronze_pipeline.tables.partition_index import PartitionIndex, TimeSpan
 from bronze_pipeline.tables.storage import storage_options
-from bronze_pipeline.tables.tables import DeltaTable, TableError, partition_values, stats
+from bronze_pipeline.tables.tables import DeltaTable, TableChanged, partition_values, stats
 
 CHECKPOINT_EVERY = 100
 """Commits, and for a larger log more: a checkpoint costs as much as the log is large."""
@@ -29,6 +30,7 @@ class LeanDeltaTable(DeltaTable):
 
     def __init__(self, url: str, schema: pa.Schema, partition_columns: tuple[str, ...], name: str) -> None:
         self._whole: deltalake.DeltaTable | None = None
+        self._index: PartitionIndex | None = None
         self._log = _log_of(url, schema, partition_columns)
         if self._log is None:
             super().__init__(url, schema, partition_columns, name)
@@ -55,6 +57,18 @@ class LeanDeltaTable(DeltaTable):
         self._log.refresh()
         return self._log.batches.get(job, -1) >= batch
 
+    def files(self) -> pa.Table:
+        # Perhaps newer than the log; then the next version is taken, and the commit is not made.
+        self._table.update_incremental()
+        return super().files()
+
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:
+        if self._log is None:
+            return super().near(folders, span)
+        if self._index is None:
+            self._index = PartitionIndex(self._log)
+        return self._index.near(folders, span)
+
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
         if self._log is None or removed:
             super().commit(files, job, batch, removed=removed)
@@ -73,20 +87,11 @@ class LeanDeltaTable(DeltaTable):
             }
             for file in files
         ]
-        self._append(self._log, [*actions, {"txn": {"appId": job, "version": batch}}])
+        try:
+            self._log.append([*actions, {"txn": {"appId": job, "version": batch}}])
+        except VersionTaken as error:
+            raise TableChanged(self.folder.url) from error
         self._keep_short(self._log)
-
-    def _append(self, log: DeltaLog, actions: Sequence[Action]) -> None:
-        while True:
-            read = log.version
-            try:
-                log.append(actions)
-            except VersionTaken as error:
-                log.refresh()
-                if any(_changes_rows(log, version) for version in range(read + 1, log.version + 1)):
-                    raise TableError(f"another job is writing to the table at {self.folder.url}.") from error
-            else:
-                return
 
     def _keep_short(self, log: DeltaLog) -> None:
         """Write a checkpoint now and then, and remove what is older than the log is kept."""
@@ -113,12 +118,3 @@ def _log_of(url: str, schema: pa.Schema, partition_columns: Sequence[str]) -> De
     if there is None:
         return None
     return log if compare(there, deltalake.Schema.from_arrow(schema)).is_enough else None
-
-
-def _changes_rows(log: DeltaLog, version: int) -> bool:
-    return any(
-        action[name]["dataChange"]
-        for action in actions_of(log.folder, version)
-        for name in ("add", "remove")
-        if name in action
-    )

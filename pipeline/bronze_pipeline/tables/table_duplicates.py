@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bronze_pipeline.ledger.entries import ID_COLUMNS, IDS, Entry, entry_of, is_ours
+from bronze_pipeline.ledger.entries import ID_COLUMNS, IDS, LedgerEntry, entry_of, is_ours
 from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.ledger.runs import of_ids
 from bronze_pipeline.tables.batch_duplicates import first_of_each
@@ -29,7 +29,7 @@ class Distinct:
 
     files: Sequence[Written]
     duplicates: int
-    entry: Entry
+    entry: LedgerEntry
 
 
 def distinct(table: Table, ledger: Ledger, files: Sequence[Written]) -> Distinct:

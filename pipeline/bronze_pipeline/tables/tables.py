@@ -6,8 +6,10 @@ readers without Delta support. It moves finished files into place and then notes
 looks in between, or after a crash and before the restart, sees part of a batch. After the restart its
 content is exact too.
 
-Both assume that one job at a time writes to a table. A job is identified by its checkpoint (`job`): a new
-checkpoint is a new job, whose batches count from 0 again.
+`has` is a look at a table. What `index` then says is of that version, and `commit` makes the next one or
+nothing: if anything else has changed the table since, another job, a compaction or new columns, one must look
+again (`commit_new`). A job is identified by its checkpoint (`job`): a new checkpoint is a new job, whose
+batches count from 0 again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Protocol
 from urllib.parse import unquote
@@ -30,7 +32,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
-from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written
+from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written, delete_file
+from bronze_pipeline.tables.partition_index import TimeSpan
 from bronze_pipeline.tables.storage import storage_options
 
 INDEX = pa.schema(
@@ -52,10 +55,23 @@ INDEX = pa.schema(
 INDEXED = "delta.dataSkippingStatsColumns"
 
 STAGING = "_staging"
+# Each that fails means that another commit was made.
+ATTEMPTS = 100
 
 
 class TableError(Exception):
     """A table cannot be used; the text says why."""
+
+
+class OtherColumnsError(TableError):
+    """A table has columns of other types than the program."""
+
+
+class TableChanged(Exception):  # noqa: N818 - it is no fault, and whoever looks again can go on
+    """Something else has changed a table since the last look at it, so nothing was committed."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"the table at {url} keeps changing while its next commit is prepared")
 
 
 def format_of(url: str) -> str | None:
@@ -86,7 +102,7 @@ def _require_partitions(url: str, found: Sequence[str], wanted: Sequence[str]) -
 
 def _require_types(url: str, found: Comparison) -> None:
     if found.refused:
-        raise TableError(f"the table at {url} has other columns: {'; '.join(found.refused)}.")
+        raise OtherColumnsError(f"the table at {url} has other columns: {'; '.join(found.refused)}.")
 
 
 def in_one_line(error: Exception) -> str:
@@ -104,13 +120,49 @@ class Table(Protocol):
     schema: pa.Schema
 
     def has(self, job: str, batch: int) -> bool:
-        """Return whether a job's batch is in the table; call this before writing its files."""
+        """Look at the table: return whether a job's batch is there. Call this before writing its files."""
 
     def index(self) -> pa.Table:
-        """Return the files that readers see, as rows of `INDEX`."""
+        """Return the files that readers saw at the last look, as rows of `INDEX`."""
+
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:
+        """Return at least the files in some folders that have rows with times within a span."""
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
-        """Add the files of a batch; all of them, or none."""
+        """Add the files of a batch; all of them, or none.
+
+        Raise TableChanged, and add nothing, if the table is no longer as it was at the last look or commit.
+        """
+
+
+def commit_new(
+    table: Table,
+    files: Sequence[Written],
+    job: str,
+    batch: int,
+    new: Callable[[Sequence[Written]], Sequence[Written]],
+    *,
+    is_numbered: bool = True,
+) -> Sequence[Written] | None:
+    """Commit of a batch's files what is new, as `new` finds by the last look; return it.
+
+    Look again when the table has changed in between. Return None if the table then has the batch, by its
+    number; where a number may come with other rows, `is_numbered` is False and only the rows count.
+    """
+    for _ in range(ATTEMPTS):
+        files = new(files)
+        if not files and not is_numbered:
+            return files
+        try:
+            table.commit(files, job, batch)
+        except TableChanged:
+            if table.has(job, batch) and is_numbered:
+                for file in files:
+                    delete_file(table.staging, file.path)
+                return None
+        else:
+            return files
+    raise TableChanged(table.folder.url)
 
 
 class DeltaTable:
@@ -164,8 +216,7 @@ class DeltaTable:
         return version is not None and version >= batch
 
     def files(self) -> pa.Table:
-        """Return the files that readers see, with what the log says about each."""
-        self._table.update_incremental()
+        """Return the files that readers saw at the last look, with what the log says about each."""
         actions = pa.table(self._table.get_add_actions(flatten=True))
         # The log writes paths URL-encoded.
         paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
@@ -191,8 +242,11 @@ class DeltaTable:
         ]
         return pa.table(arrays, schema=INDEX)
 
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:  # noqa: ARG002 - all times are near enough
+        return _in_folders(self.index(), folders)
+
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
-        """Add the files of a batch and remove others; all at once."""
+        """Add the files of a batch and remove others; all at once, as `Table.commit` says."""
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(path, data_change=True, deletion_timestamp=now) for path in removed
@@ -201,14 +255,25 @@ class DeltaTable:
             AddAction(each.path, each.size, partition_values(each), now, data_change=True, stats=stats(each))
             for each in files
         ]
-        properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(job, batch)])
-        self._table.create_write_transaction(
-            actions,
-            mode="append",
-            schema=self._table.schema(),
-            partition_by=list(self.folder.partition_columns),
-            commit_properties=properties,
+        # Without retries delta-rs makes the version after the one that was read, or none. With them it puts
+        # additions behind any other commit, and does not notice that a file to be removed is gone.
+        properties = deltalake.CommitProperties(
+            max_commit_retries=0, app_transactions=[deltalake.Transaction(job, batch)]
         )
+        read = self._table.version()
+        try:
+            self._table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=self._table.schema(),
+                partition_by=list(self.folder.partition_columns),
+                commit_properties=properties,
+            )
+        except deltalake.exceptions.CommitFailedError as error:
+            self._table.update_incremental()
+            if self._table.version() == read:
+                raise
+            raise TableChanged(self.folder.url) from error
 
 
 class ParquetTable:
@@ -255,13 +320,20 @@ class ParquetTable:
         return deltalake.Schema([*divided, *deltalake.Schema.from_arrow(stored).fields])
 
     def has(self, job: str, batch: int) -> bool:
+        known = {commit.number for commit in self._commits}
+        self._commits += [
+            self._notes.commit(number) for number in self._notes.numbers() if number not in known
+        ]
         if not self._is_clean:
             self._clean(job)
         return any((each.job, each.batch) == (job, batch) for each in self._commits)
 
     def _clean(self, job: str) -> None:
         """Remove what a killed attempt left: staged files, and files in place without a note."""
-        self._system.delete_dir_contents(f"{self._root}/{STAGING}")
+        # Another job may be writing its own files at this moment.
+        self.staging = Folder(f"{self.folder.url}/{STAGING}/{job}", self.folder.partition_columns)
+        self._system.create_dir(f"{self._root}/{STAGING}/{job}", recursive=True)
+        self._system.delete_dir_contents(f"{self._root}/{STAGING}/{job}")
         noted = {f"{self._root}/{file.path}" for file in self._files()}
         for path in _paths(self._system, self._root, ".parquet"):
             if path.rpartition("/")[2].startswith(f"{job}-") and path not in noted:
@@ -283,23 +355,37 @@ class ParquetTable:
         ]
         return pa.Table.from_pylist(rows, INDEX)
 
+    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:  # noqa: ARG002 - all times are near enough
+        return _in_folders(self.index(), folders)
+
     def _files(self) -> Iterator[Written]:
         return (file for commit in self._commits for file in commit.files)
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
         number = self._commits[-1].number + 1 if self._commits else 0
         if self._notes.has(number):
-            raise TableError(f"another job is writing to the table at {self.folder.url}.")
+            raise TableChanged(self.folder.url)
+        _, root = self.staging.open()
         moved = []
         for file in files:
             folder, _, name = file.path.rpartition("/")
             path = f"{folder}/{_prefix(job, batch)}{name}"
             self._system.create_dir(f"{self._root}/{folder}", recursive=True)
-            self._system.move(f"{self._root}/{STAGING}/{file.path}", f"{self._root}/{path}")
+            self._system.move(f"{root}/{file.path}", f"{self._root}/{path}")
             moved.append(file.moved(path))
         commit = Commit(number, job, batch, moved)
-        self._notes.add(commit)
+        try:
+            self._notes.add(commit)
+        except FileExistsError as error:
+            for file, placed in zip(files, moved, strict=True):
+                self._system.move(f"{self._root}/{placed.path}", f"{root}/{file.path}")
+            raise TableChanged(self.folder.url) from error
         self._commits.append(commit)
+
+
+def _in_folders(index: pa.Table, folders: Iterable[str]) -> list[str]:
+    wanted = set(folders)
+    return [path for path in index["path"].to_pylist() if path.rpartition("/")[0] in wanted]
 
 
 def _paths(system: pyarrow.fs.FileSystem, folder: str, ending: str) -> list[str]:

@@ -29,7 +29,8 @@ from bronze_sidecar.sinks import Backend
 
 DESCRIPTION = """
 Validates the options from all sources and shows where every kind of event would go: destination, key and
-headers on each back end. It connects to nothing. It also takes all options of `run`.
+headers on each back end, and where what is refused for good goes instead. It connects to nothing. It also
+takes all options of `run`.
 """
 
 
@@ -120,6 +121,7 @@ def _row(backend: Backend, route: Route, event: Event) -> dict[str, Any]:
         "filtered": False,
         "destination": address.destination,
         "key": address.key,
+        **({"deadLetters": route.rules.dead_letter.renderer()(event)} if route.rules.dead_letter else {}),
         route.rules.headers_noun: dict(route.headers(event)),
     }
 
@@ -135,24 +137,27 @@ def as_table(config: Config, rows: Sequence[dict[str, Any]]) -> str:
     parts = []
     for backend in config.backends:
         mine = [row for row in rows if row["backend"] == backend.name]
-        parts += [backend.title, _table(backend.rules(), [_cells(row) for row in mine]), ""]
+        parts += [backend.title, _table(backend.rules(), mine), ""]
     parts.append("The configuration is valid.")
     return "\n".join(parts)
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
+def _cells(row: dict[str, Any], columns: Sequence[str]) -> Sequence[str]:
     if row["filtered"]:
-        return row["payloadCase"], "(filtered)", "", ""
-    headers = next(value for value in row.values() if isinstance(value, dict))
-    shown = " ".join(f"{name}={value}" for name, value in headers.items())
-    return row["payloadCase"], row["destination"], row["key"], printable(shown)
+        return row["payloadCase"], "(filtered)", *[""] * (len(columns) - 2)
+    shown = [row[column] for column in columns]
+    return [*shown[:-1], printable(" ".join(f"{name}={value}" for name, value in shown[-1].items()))]
 
 
-def _table(rules: Rules, rows: Sequence[Sequence[str]]) -> str:
-    rows = [("payload case", "destination", "key", rules.headers_noun), *rows]
-    if rules.key is None:
-        # The destination is the key; a key column would only repeat it.
-        rows = [(case, destination, headers) for case, destination, _, headers in rows]
+def _table(rules: Rules, found: Sequence[dict[str, Any]]) -> str:
+    columns = {"payloadCase": "payload case", "destination": "destination"}
+    if rules.key is not None:
+        # Otherwise the destination is the key, which would only be repeated.
+        columns["key"] = "key"
+    if rules.dead_letter:
+        columns["deadLetters"] = "dead letters"
+    columns[rules.headers_noun] = rules.headers_noun
+    rows = [[*columns.values()], *(_cells(row, [*columns]) for row in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = []
     for index, row in enumerate(rows):

@@ -172,6 +172,8 @@ def configure(flags: Given, environ: Mapping[str, str]) -> Config:
     derived = bounds(own["memory_limit"], own.get("max_event_bytes", MEBIBYTE))._asdict()
     config = Config(backends=tuple(backend for backend in backends if backend), **{**derived, **own})
     for attribute, fault in _process_faults(config):
+        if attribute in given and attribute not in values:
+            continue  # what is wrong with it has been said
         where = given[attribute][0] if attribute in given else NAMES.by_path[attribute].flag
         problems.append(Problem(where, fault.what, fault.remedy))
     if problems:

@@ -68,7 +68,7 @@ class Backlog:
         backend: str,
         retry_limit: int,
         backoff: Backoff,
-        redirect: Callable[[Item, str], Chunk | None] | None = None,
+        redirect: Callable[[Item, str], tuple[OutcomeListener, list[Record]] | None] | None = None,
     ) -> None:
         self.events = 0
         """Records not settled yet, those in a write included."""
@@ -81,7 +81,7 @@ class Backlog:
         self._retry_limit = retry_limit
         self._backoff = backoff
         self._redirect = redirect
-        """Returns what to write instead of a record that was refused for good."""
+        """Returns what to write instead of a record that was refused for good, and who waits for it."""
         self._first: deque[Item] = deque()
         """What goes before everything else: records of a write that were not stored, and are not to blame."""
         self._held = HeldKeys()
@@ -242,7 +242,7 @@ class Backlog:
                 self._forget(1, item.size)
             elif isinstance(error, Permanent):
                 given_up += 1
-                self._refuse(item, str(error))
+                self._refuse(item, str(error), now)
             elif isinstance(error, NotTried):
                 item.may_be_stored |= error.may_be_stored
                 left.append(item)
@@ -324,7 +324,7 @@ class Backlog:
             if not isinstance(error, Permanent):
                 return Settled()
             del key.waiting[1]
-            self._give_up(probe, str(error))
+            self._refuse(probe, str(error), now)
             return Settled(given_up=1)
         suspect = key.waiting.popleft()
         key.waiting.popleft()
@@ -359,10 +359,10 @@ class Backlog:
             self._give_up(item, f"not stored after {retries}: {error}")
         return True
 
-    def _refuse(self, item: Item, reason: str) -> None:
+    def _refuse(self, item: Item, reason: str, now: float) -> None:
         instead = self._redirect(item, reason) if self._redirect else None
         if instead:
-            self.put(instead.ticket, instead.records, instead.bytes, instead.since)
+            self.put(*instead, item.size, now)
             self._forget(1, item.size)
         else:
             self._give_up(item, reason)

@@ -45,15 +45,16 @@ class Lane:
         """Which order the back end keeps, once it has been reached."""
         # Spilling begins before a single producer has used up its credits, which would stop it.
         share = 2 if backend.when_full == "spill" else 1
-        self._max_events = max(1, config.max_queue_events // share)
+        self.max_events = max(1, config.max_queue_events // share)
+        """Most records in memory, unless a single slice has more."""
         self._max_bytes = config.max_queue_bytes // share
         self._delay = backend.max_batch_delay_ms / 1000
         self._retry_limit = config.retry_limit
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._retry_seconds = (config.retry_limit or math.inf) * config.retry_backoff_max_ms / 1000
         dead_letter = self.route.rules.dead_letter
-        redirect = Redirect(self.name, dead_letter) if dead_letter else None
-        self._backlog = Backlog(self.name, config.retry_limit, self._backoff, redirect)
+        self._redirect = Redirect(self.name, dead_letter) if dead_letter else None
+        self._backlog = Backlog(self.name, config.retry_limit, self._backoff, self._redirect)
         self._in_flight: WriteBatch | None = None
         self.spilling = self._spilling_to(config) if backend.when_full == "spill" else None
         self._arrived = asyncio.Event()
@@ -67,7 +68,7 @@ class Lane:
         self._fruitless = 0
         """Attempts in a row, to connect or to write, that stored nothing."""
         self._away_since = time.monotonic()
-        self._warned_at = -WARNING_INTERVAL_SECONDS
+        self._warned_at = self._warned_of_disk_at = -WARNING_INTERVAL_SECONDS
         self._log = logger().bind(backend=self.name)
         metrics.watch(self)
 
@@ -75,11 +76,11 @@ class Lane:
         assert config.spool_dir is not None  # noqa: S101 - checked with the configuration
         return Spilling(
             config.spool_dir / f"{self.name}.spool",
-            SpillBounds(config.spool_max_bytes, self._max_events, self._max_bytes),
+            SpillBounds(config.spool_max_bytes, self.max_events, self._max_bytes),
             self._backlog,
             self.route,
             on_change=self._on_spill_change,
-            on_trouble=lambda reason: self._warn("the disk queue cannot be used", Transient(reason)),
+            on_trouble=self._on_disk_trouble,
             on_failed=self._failed_after_spilling,
         )
 
@@ -105,7 +106,7 @@ class Lane:
         if self.spilling and not self.spilling.in_memory:
             return False
         return not waiting.events or (
-            waiting.events + events <= self._max_events and waiting.bytes + size <= self._max_bytes
+            waiting.events + events <= self.max_events and waiting.bytes + size <= self._max_bytes
         )
 
     async def wait_for_room(self, events: int, size: int) -> None:
@@ -129,6 +130,7 @@ class Lane:
     def unsafe_events(self) -> int:
         """Return how many events are neither delivered nor on disk."""
         unsaved = sum(len(each.records) for each in self._backlog.unsaved(self._in_flight))
+        unsaved += self._redirect.unsafe if self._redirect else 0
         return unsaved + (self.spilling.events_on_the_way if self.spilling else 0)
 
     def put(self, ticket: OutcomeListener, records: list[Record], size: int) -> None:
@@ -143,6 +145,16 @@ class Lane:
         """Something came from the disk, or there is more room on it."""
         self._arrived.set()
         self._less.set()
+
+    def _on_disk_trouble(self, reason: str) -> None:
+        """Tell operators that the disk takes nothing, or, without a reason, that it does again."""
+        now = time.monotonic()
+        if not reason:
+            self._warned_of_disk_at = -WARNING_INTERVAL_SECONDS
+            self._log.info("the disk queue can be written again")
+        elif now - self._warned_of_disk_at >= WARNING_INTERVAL_SECONDS:
+            self._warned_of_disk_at = now
+            self._log.error("the disk queue cannot be written; producers wait", reason=reason)
 
     def _failed_after_spilling(self, record: Record, reason: str) -> None:
         self.on_lost(self.name, record, reason)
@@ -182,12 +194,13 @@ class Lane:
         if self.spilling is None:
             await self._connect_and_deliver()
             return
-        spilling = asyncio.create_task(self.spilling.run())
+        tasks = [asyncio.create_task(each) for each in (self.spilling.run(), self._connect_and_deliver())]
         try:
-            await self._connect_and_deliver()
+            await asyncio.gather(*tasks)
         finally:
-            spilling.cancel()
-            await asyncio.gather(spilling, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self.spilling.close()
 
     async def _connect_and_deliver(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bronze_sidecar.delivery.batch import Chunk, Item, OutcomeListener
+from bronze_sidecar.delivery.batch import Item, OutcomeListener
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.routing.template import Template
 
@@ -17,28 +17,37 @@ class Redirected:
     is_durable = True
     """It is never kept on disk: until the dead letter is stored, the record itself is not acknowledged."""
 
-    def __init__(self, ticket: OutcomeListener, record: Record, backend: str, reason: str, kept: str) -> None:
+    def __init__(
+        self, redirect: Redirect, ticket: OutcomeListener, record: Record, reason: str, kept: str
+    ) -> None:
+        self._redirect = redirect
         self._ticket = ticket
         self._record = record
-        self._backend = backend
         self._reason = reason
         self._kept = kept
+        redirect.unsafe += not ticket.is_durable
 
     def stored(self, count: int) -> None:  # noqa: ARG002 - it waits for one
-        self._ticket.failed(self._record, self._backend, f"kept at '{self._kept}': {self._reason}")
+        self._tell(f"kept at '{self._kept}': {self._reason}")
 
     def failed(self, record: Record, backend: str, reason: str) -> None:  # noqa: ARG002 - the first reason counts
-        self._ticket.failed(self._record, self._backend, self._reason)
+        self._tell(self._reason)
+
+    def _tell(self, reason: str) -> None:
+        self._redirect.unsafe -= not self._ticket.is_durable
+        self._ticket.failed(self._record, self._redirect.backend, reason)
 
 
 class Redirect:
     """Addresses refused records to the dead-letter destination, with the reason among their headers."""
 
     def __init__(self, backend: str, destination: Template) -> None:
-        self._backend = backend
+        self.backend = backend
+        self.unsafe = 0
+        """Dead letters that are not stored yet, of records that are in memory alone."""
         self._render = destination.renderer()
 
-    def __call__(self, item: Item, reason: str) -> Chunk | None:
+    def __call__(self, item: Item, reason: str) -> tuple[OutcomeListener, list[Record]] | None:
         """Return what is to be written instead of a record; None if there is nothing else to try."""
         record = item.record
         refused_at = record.address.destination
@@ -47,5 +56,5 @@ class Redirect:
             return None
         headers = ((REASON_HEADER, reason[:LONGEST_REASON]), (DESTINATION_HEADER, refused_at))
         address = Address(destination, record.address.key, (*record.address.headers, *headers))
-        waiting = Redirected(item.ticket, record, self._backend, reason, destination)
-        return Chunk(waiting, [Record(address, record.event)], item.size, item.since)
+        waiting = Redirected(self, item.ticket, record, reason, destination)
+        return waiting, [Record(address, record.event)]

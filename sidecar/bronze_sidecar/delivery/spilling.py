@@ -2,15 +2,15 @@
 
 While a lane spills, everything that comes goes to the disk, and what waits in memory is there as well: what
 is acknowledged is on the disk, in the order in which it came, whatever happens to the process. What is on the
-disk is read into the backlog as there is room, and removed when it is settled.
+disk is read into the backlog as there is room, and removed when it is settled. If the disk takes nothing,
+nothing is acknowledged from it, and what the bus takes meanwhile goes past it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from bronze_sidecar.delivery.backlog import Backlog
 from bronze_sidecar.delivery.batch import OutcomeListener, WriteBatch, size_of
-from bronze_sidecar.delivery.spool import Spool, SpooledChunk
+from bronze_sidecar.delivery.spool import Spool, SpooledChunk, Unusable
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
@@ -27,7 +27,7 @@ from bronze_sidecar.routing.rules import Record
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 0.01
 MOST_PENDING_BYTES = 8 << 20
-"""On the way to the disk."""
+"""On the way to the disk, and most that one commit carries."""
 
 Result = TypeVar("Result")
 
@@ -93,6 +93,10 @@ class Spilling:
         """On the disk or on the way there."""
         self.bytes = 0
         self.max_bytes = bounds.disk_bytes
+        self.trouble = ""
+        """Why the disk takes nothing; empty if it does."""
+        self.events_on_the_way = 0
+        """Events that are not on the disk yet."""
         self._most_events, self._most_bytes = bounds.memory_events, bounds.memory_bytes
         self._spool = Spool(path)
         self._backlog = backlog
@@ -110,6 +114,8 @@ class Spilling:
         self._last_read = 0
         """The newest chunk that is in the backlog."""
         self._work = asyncio.Event()
+        self._is_pausing = False
+        """After trouble, before the next attempt to write."""
         self._thread = ThreadPoolExecutor(1, "spool")
 
     async def open(self) -> None:
@@ -131,7 +137,11 @@ class Spilling:
     def has_room(self, size: int) -> bool:
         """Whether more may be on its way to the disk."""
         start = self._backlog.bytes if self.in_memory else 0
-        return self._pending_bytes < MOST_PENDING_BYTES and self.bytes + start + size <= self.max_bytes
+        return (
+            self._pending_bytes < MOST_PENDING_BYTES
+            and self.events_on_the_way < self._most_events
+            and self.bytes + start + size <= self.max_bytes
+        )
 
     # -- to the disk
 
@@ -153,11 +163,6 @@ class Spilling:
         if was_in_memory:
             self._last_read = self._last_number
 
-    @property
-    def events_on_the_way(self) -> int:
-        """Events that are not on the disk yet."""
-        return sum(len(each.events) for each in self._pending)
-
     async def flush(self) -> None:
         """Return when everything that is on its way is on the disk."""
         while self._pending or self._is_writing:  # noqa: ASYNC110 - once, when the process ends
@@ -167,6 +172,7 @@ class Spilling:
         self._last_number += 1
         self._pending.append(Pending(self._last_number, events, size, tickets))
         self._pending_bytes += size
+        self.events_on_the_way += len(events)
         self.events += len(events)
         self.bytes += size
         self._work.set()
@@ -187,70 +193,157 @@ class Spilling:
             self._work.set()
 
     async def run(self) -> None:
-        """Write, remove and read, each as there is something to do, until cancelled."""
+        """Write, remove and read, each as there is something to do, until cancelled.
+
+        Raise Permanent if the file turns out to be damaged.
+        """
         while True:
             await self._work.wait()
             self._work.clear()
-            try:
-                await self._write()
-                await self._read()
-            except sqlite3.Error as error:
-                # Nothing is lost: what is not on the disk is not acknowledged, what is there stays.
-                self._on_trouble(str(error))
-                await asyncio.sleep(RETRY_SECONDS)
-                self._work.set()
+            # One by one: what is on the disk can be read even if it takes nothing more.
+            for step in (self._write, self._read):
+                try:
+                    await step()
+                except Unusable as error:
+                    # Nothing is lost: what is not on the disk is not acknowledged, what is there stays.
+                    self.trouble = str(error)
+                    self._on_trouble(self.trouble)
+                    if not self._is_pausing:
+                        self._is_pausing = True
+                        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._is_pausing = False
+        self._work.set()
 
     async def _write(self) -> None:
-        pending, settled = self._pending, self._settled
-        if not pending and not settled:
+        self._skip_delivered()
+        if self._is_pausing or not (self._pending or self._settled or self.trouble):
             return
-        self._pending, self._settled, self._is_writing = [], [], True
+        pending, settled = self._next_pending(), self._settled
+        self._settled, self._is_writing = [], True
         try:
-            gone = set(settled)
-            added = [(each.number, each.events) for each in pending if each.number not in gone]
-            await self._in_thread(self._spool.change, added, settled)
+            obstacle = await self._in_thread(self._change, pending, settled)
         except BaseException:
             self._pending[:0], self._settled[:0] = pending, settled
             raise
         finally:
             self._is_writing = False
-        for each in pending:
-            self._pending_bytes -= each.size
-            for ticket, count in each.tickets:
-                ticket.stored(count)
         for number in settled:
-            events, size = self._sizes.pop(number)
-            self.events -= events
-            self.bytes -= size
+            self._forget(*self._sizes.pop(number))
+        if obstacle:
+            self._pending[:0] = pending
+        else:
+            for each in pending:
+                self._arrived(each)
         self._on_change()
+        if obstacle:
+            raise Unusable(obstacle)
+        self._be_well()
+        if self._pending:
+            self._work.set()
+
+    def _change(self, pending: Sequence[Pending], settled: Sequence[int]) -> str:
+        """Remove what is settled, which makes room, and add what can be; return what keeps it from that."""
+        obstacle = self._spool.obstacle(sum(each.size for each in pending)) if pending or self.trouble else ""
+        added = [] if obstacle else [(each.number, each.events) for each in pending]
+        self._spool.change(added, settled)
+        return obstacle
+
+    def _skip_delivered(self) -> None:
+        """Leave out what the bus took before the disk did."""
+        delivered = {*self._settled} & {each.number for each in self._pending}
+        if not delivered:
+            return
+        for each in self._pending:
+            if each.number in delivered:
+                self._arrived(each)
+                self._forget(*self._sizes.pop(each.number))
+        self._pending = [each for each in self._pending if each.number not in delivered]
+        self._settled = [number for number in self._settled if number not in delivered]
+        self._on_change()
+
+    def _next_pending(self) -> list[Pending]:
+        """Take what one commit carries: a chunk, and more up to the limit."""
+        count = size = 0
+        while count < len(self._pending) and (not count or size < MOST_PENDING_BYTES):
+            size += self._pending[count].size
+            count += 1
+        taken, self._pending = self._pending[:count], self._pending[count:]
+        return taken
+
+    def _arrived(self, each: Pending) -> None:
+        """Let those hear who wait until a chunk is safe."""
+        self._leave(each)
+        for ticket, count in each.tickets:
+            ticket.stored(count)
+
+    def _leave(self, each: Pending) -> None:
+        self._pending_bytes -= each.size
+        self.events_on_the_way -= len(each.events)
+
+    def _forget(self, events: int, size: int) -> None:
+        self.events -= events
+        self.bytes -= size
+
+    def _be_well(self) -> None:
+        if self.trouble:
+            self.trouble = ""
+            self._on_trouble("")
 
     async def _read(self) -> None:
         """Read on into the backlog while less than half of it is in use."""
-        backlog, most_events, most_bytes = self._backlog, self._most_events, self._most_bytes
-        while not self.in_memory and backlog.events * 2 < most_events and backlog.bytes * 2 < most_bytes:
+        while not self.in_memory and self._wants_more():
+            backlog = self._backlog
             newest = self._pending[0].number - 1 if self._pending else self._last_number
             chunks = await self._in_thread(
-                self._spool.read, self._last_read, most_events - backlog.events, most_bytes - backlog.bytes
+                self._spool.read,
+                self._last_read,
+                self._most_events - backlog.events,
+                self._most_bytes - backlog.bytes,
             )
             for chunk in chunks:
                 self._put_back(chunk)
             if not chunks:
-                # What was between has been settled; what is still on its way to the disk comes later.
+                # What was between has been settled.
                 self._last_read = max(self._last_read, newest)
-                return
+                self._go_past()
+
+    def _wants_more(self) -> bool:
+        backlog = self._backlog
+        return backlog.events * 2 < self._most_events and backlog.bytes * 2 < self._most_bytes
+
+    def _go_past(self) -> None:
+        """Put what is on its way to the disk into the backlog instead: all that was before it is there.
+
+        All of it: what comes next may go to the disk, and must not get there first.
+        """
+        behind = [each for each in self._pending if each.number > self._last_read]
+        self._pending = [each for each in self._pending if each.number <= self._last_read]
+        for each in behind:
+            self._leave(each)
+            self._forget(len(each.events), each.size)
+            # What was saved from the backlog is not behind it, so this came as one batch.
+            ((ticket, _),) = each.tickets
+            self._backlog.put(ticket, self._addressed(each.events), each.size, time.monotonic())
+        self._last_read = self._last_number
+        self._on_change()
 
     def _put_back(self, chunk: SpooledChunk) -> None:
         self._last_read = chunk.number
         size = sum(len(event.envelope) for event in chunk.events)
         ticket = self._in_backlog(chunk.number, len(chunk.events), size)
-        addressed = [(self._route.address(event), event) for event in chunk.events]
-        records = [Record(address, event) for address, event in addressed if address is not None]
+        records = self._addressed(chunk.events)
         if records:
             self._backlog.put(ticket, records, size_of(records), time.monotonic())
         if len(records) < len(chunk.events):
             # Another configuration: these are not wanted any more.
             ticket.stored(len(chunk.events) - len(records))
         self._on_change()
+
+    def _addressed(self, events: Iterable[Event]) -> list[Record]:
+        addressed = ((self._route.address(event), event) for event in events)
+        return [Record(address, event) for address, event in addressed if address is not None]
 
     async def _in_thread(self, call: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments))

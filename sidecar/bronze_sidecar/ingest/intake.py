@@ -209,7 +209,7 @@ class Admission:
     def __init__(self, lanes: Sequence[Lane], config: Config) -> None:
         self.lanes = lanes
         # A slice never has more than a lane may hold; its bytes are estimated.
-        self.slice_events = min(SLICE_EVENTS, config.max_queue_events)
+        self.slice_events = min(SLICE_EVENTS, config.max_queue_events, *(lane.max_events for lane in lanes))
         self.slice_bytes = min(SLICE_BYTES, config.max_queue_bytes // 4)
         self.turns = asyncio.Lock()
         """Held while a batch is parsed, mapped and waits for room: one stream after the other, in turn.

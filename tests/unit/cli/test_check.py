@@ -121,6 +121,14 @@ def test_the_route_of_an_sqs_message_is_shown(routes):
     assert row["attributes"] == {"payloadCase": "trade", "dataType": "trade", "ex": "deribit"}
 
 
+def test_where_what_is_refused_for_good_goes_is_shown(routes, shown):
+    flags = (*NATS, "--nats-dead-letter-subject=dead.{{payloadCase}}")
+    assert [row["deadLetters"] for row in routes(*flags)][:2] == ["dead.trade", "dead.bookChange"]
+    lines = shown(*flags).splitlines()
+    assert lines[1].split() == ["payload", "case", "destination", "dead", "letters", "headers"]
+    assert lines[3].split()[:3] == ["trade", "bronze", "dead.trade"]
+
+
 @pytest.mark.parametrize("group", MINIMAL)
 def test_a_filtered_case_is_shown_as_such(group, routes):
     rows = routes(*MINIMAL[group], f"--{group}-include-payloads=quote")

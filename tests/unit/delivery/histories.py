@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from bronze_sidecar.delivery.backlog import Backlog
 from bronze_sidecar.delivery.backoff import Backoff
 from bronze_sidecar.delivery.batch import WriteBatch
+from bronze_sidecar.delivery.redirect import Redirect
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.routing.template import trusted
 from bronze_sidecar.sinks.base import Failed
+from bronze_sidecar.sinks.nats.options import SUBJECT
 from scripted import record
 
 KEYS = "abc"
+DEAD = "dead"
 MOST, MOST_BYTES = 6, 60
 
 
@@ -27,6 +31,8 @@ class Known:
     attempts: int = 0
     may_be_stored: bool = False
     is_saved: bool = False
+    is_letter: bool = False
+    """Whether it was refused for good, and is on its way to the dead-letter destination."""
     fate: str = ""
 
 
@@ -59,13 +65,17 @@ class History:
 
     retry_limit: int = 0
     has_one_path: bool = True
+    has_dead_letters: bool = False
     now: float = 1000.0
     known: dict[str, Known] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
     """Ids in the order in which the sink stored them for the first time."""
+    letters: list[str] = field(default_factory=list)
+    """Ids at the dead-letter destination."""
 
     def __post_init__(self) -> None:
-        self.backlog = Backlog("scripted", self.retry_limit, Backoff(100, 1000))
+        redirect = Redirect("scripted", trusted(DEAD, SUBJECT)) if self.has_dead_letters else None
+        self.backlog = Backlog("scripted", self.retry_limit, Backoff(100, 1000), redirect)
         self.backlog.has_one_path = self.has_one_path
         self.listeners: list[Listener] = []
         self._numbers: Counter[str] = Counter()
@@ -120,7 +130,10 @@ class History:
         """Bring everything to disk: all that was not there is found, in order, and each record once."""
         found = self.backlog.unsaved(in_flight)
         names = [each.event.id for unsaved in found for each in unsaved.records]
-        waiting = {name for name, each in self.known.items() if not each.fate and not each.is_saved}
+        # A dead letter is not kept on disk: what it stands for is there already, or not acknowledged.
+        waiting = {
+            name for name, each in self.known.items() if not (each.fate or each.is_saved or each.is_letter)
+        }
         assert sorted(names) == sorted(waiting)
         for key in KEYS:
             numbers = [self.known[name].number for name in names if name[0] == key]
@@ -185,7 +198,10 @@ class History:
         return batch
 
     def _store(self, names: list[str]) -> None:
-        self.stored += [name for name in names if name not in self.stored]
+        for name in names:
+            stored = self.letters if self.known[name].is_letter else self.stored
+            if name not in stored:
+                stored.append(name)
 
     def _settle(self, batch: WriteBatch, names: list[str], fates: str) -> None:
         failures: list[Failed] = []
@@ -204,13 +220,17 @@ class History:
                 known.attempts += 1
             else:
                 self._store([name])
-                known.fate = "stored"
+                # Of a dead letter the listener hears, for it is a failure.
+                known.fate = "" if known.is_letter else "stored"
             if error:
                 failures.append(Failed(place, error))
         # Nothing that went wrong is known yet; the listeners will say.
         for name in [names[failure.place] for failure in failures]:
             self.known[name].fate = ""
+        letters = {name for name in names if self.known[name].is_letter}
         self.backlog.settle(batch, failures, self.now)
+        for name in letters - {names[failure.place] for failure in failures}:
+            assert self.known[name].fate == f"kept at '{DEAD}': too large"
         for failure in failures:
             self._expect(names[failure.place], failure.error)
 
@@ -231,12 +251,20 @@ class History:
         if "a0" in names:
             self._fail(batch, names, Disconnected("reset by peer"))
         else:
-            self._settle(batch, names, "".join("p" if name == "a1" else "s" for name in names))
+            is_refused = [name == "a1" and not self.known[name].is_letter for name in names]
+            self._settle(batch, names, "".join("p" if refused else "s" for refused in is_refused))
 
     def _expect(self, name: str, error: DeliveryError) -> None:
         """See that a record was given up only for a reason, and for the right one."""
         known = self.known[name]
-        if isinstance(error, Permanent):
+        if known.is_letter:
+            # Whatever becomes of a dead letter, the first reason counts.
+            assert known.fate in ({"too large"} if isinstance(error, Permanent) else {"", "too large"})
+        elif isinstance(error, Permanent) and self.has_dead_letters:
+            assert not known.fate, "its dead letter is not stored yet"
+            known.is_letter, known.since = True, self.now
+            known.attempts, known.may_be_stored = 0, False
+        elif isinstance(error, Permanent):
             assert known.fate == "too large"
         elif isinstance(error, NotTried):
             assert not known.fate

@@ -24,9 +24,9 @@ class Histories(RuleBasedStateMachine):
         self.steps = 0
 
     @precondition(lambda self: not self.steps)
-    @rule(limit=st.integers(1, 4))
-    def limit_retries(self, limit: int) -> None:
-        self.history = History(retry_limit=limit)
+    @rule(limit=st.integers(0, 4), has_dead_letters=st.booleans())
+    def configure(self, limit: int, has_dead_letters: bool) -> None:
+        self.history = History(retry_limit=limit, has_dead_letters=has_dead_letters)
 
     @rule(keys=st.text(KEYS, min_size=1, max_size=10))
     def put(self, keys: str) -> None:
@@ -68,7 +68,11 @@ TestHistories.settings = settings(max_examples=100, stateful_step_count=30, dead
 def run(seed: int) -> None:
     """Run one random history."""
     chance = random.Random(seed)  # noqa: S311
-    history = History(chance.choice((0, 0, 0, 1, 3)), has_one_path=chance.random() < 0.5)
+    history = History(
+        chance.choice((0, 0, 0, 1, 3)),
+        has_one_path=chance.random() < 0.5,
+        has_dead_letters=chance.random() < 0.5,
+    )
     poison = chance.choice(("", "", "a0", "a3", "b2"))
     trouble = chance.random()
     for _ in range(chance.randint(1, 14)):
@@ -88,11 +92,7 @@ def run(seed: int) -> None:
             history.write(fates, poison=poison, saves=chance.random() < 0.05)
         history.check()
     history.finish(poison)
-    if (
-        poison in history.known
-        and not history.retry_limit
-        and not history.known[poison].fate.startswith("too")
-    ):
+    if poison in history.known and not history.retry_limit and "too large" not in history.known[poison].fate:
         assert history.known[poison].fate.startswith("the connection is lost whenever it is written")
 
 
@@ -135,8 +135,11 @@ def test_a_suspect_that_is_always_ready_starves_nobody() -> None:
     assert len(history.stored) >= 20
 
 
-def test_a_record_behind_a_suspect_that_is_refused_for_good_does_not_hold_it_up() -> None:
-    history = History(has_one_path=False)
+@pytest.mark.parametrize(("has_dead_letters", "kept"), [(False, ""), (True, "kept at 'dead': ")])
+def test_a_record_behind_a_suspect_that_is_refused_for_good_does_not_hold_it_up(
+    has_dead_letters: bool, kept: str
+) -> None:
+    history = History(has_one_path=False, has_dead_letters=has_dead_letters)
     history.put("aaa")
     for _ in range(60):
         history.wait(1000)
@@ -146,6 +149,6 @@ def test_a_record_behind_a_suspect_that_is_refused_for_good_does_not_hold_it_up(
             break
         history._settle_or_break(batch)
         history.check()
-    assert history.known["a1"].fate == "too large"
+    assert history.known["a1"].fate == kept + "too large"
     assert history.known["a0"].fate.startswith("the connection is lost whenever it is written")
     assert history.known["a2"].fate == "stored"

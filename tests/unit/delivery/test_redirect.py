@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.rules import Address, Record
@@ -67,3 +70,22 @@ async def test_a_record_that_was_meant_for_the_dead_letter_destination_is_given_
         ticket = put(lane, record("1", "dead"))
         await ticket.done.wait()
     assert ticket.failures == [("1", "scripted", "no")]
+
+
+async def test_a_record_whose_dead_letter_waits_is_not_safe() -> None:
+    script = Script()
+    gate = asyncio.Event()
+
+    def refuse_and_close(batch: Sequence[Record]) -> Sequence[Failed]:
+        script.gate = gate
+        return refuse(0)(batch)
+
+    script.answers.append(refuse_and_close)
+    async with running(script, dead_letter="dead") as lane:
+        ticket = put(lane, record("1"))
+        while script.gate is None or not lane.in_flight():  # noqa: ASYNC110 - the lane gives no other sign
+            await asyncio.sleep(0)
+        assert lane.unsafe_events() == 1
+        gate.set()
+        await ticket.done.wait()
+        assert lane.unsafe_events() == 0
