@@ -66,6 +66,8 @@ class Spool:
             # Until it is closed, no other process can open it.
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("PRAGMA journal_mode = WAL")
+            # Some systems overwrite what is removed by default: on a full disk there is no room for that.
+            database.execute("PRAGMA secure_delete = OFF")
             # A commit returns when the disk has it.
             database.execute("PRAGMA synchronous = FULL")
             (version,) = database.execute("PRAGMA user_version").fetchone()
