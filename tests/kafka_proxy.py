@@ -45,6 +45,7 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
+        await asyncio.sleep(0.05)  # until connections that were broken off are closed
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_cut:
@@ -53,6 +54,13 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        try:
+            await self._pass_on(reader, writer)
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inner_reader, inner_writer = await asyncio.open_connection(HOST, self._inner)
         questions = asyncio.create_task(self._ask(reader, inner_writer))
         try:
@@ -64,9 +72,7 @@ class Proxy:
                 writer.write(answer)
         finally:
             questions.cancel()
-            writer.transport.abort()
             inner_writer.transport.abort()
-            self._tasks.discard(task)
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -40,14 +40,20 @@ class Listener:
         self.received = b""
         self._greeting = greeting
         self._writers: list[asyncio.StreamWriter] = []
+        self._is_closed = False
 
     async def close(self) -> None:
+        self._is_closed = True
         for writer in self._writers:
             writer.transport.abort()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:
+            # It was accepted at the last moment.
+            writer.transport.abort()
+            return
         self._writers.append(writer)
         with contextlib.suppress(OSError):
             writer.write(self._greeting)
@@ -68,6 +74,7 @@ async def listening(greeting: bytes = b"") -> AsyncIterator[Listener]:
     finally:
         server.close()
         await listener.close()
+        await asyncio.sleep(0.1)  # for what was accepted at the last moment
 
 
 def seen(listener: Listener) -> bool:

@@ -41,10 +41,10 @@ def bronze(request: pytest.FixtureRequest, tmp_path: Path) -> Bronze:
 def refuse(lake: Lake, *rows: dict[str, Any]) -> None:
     """Put records into quarantine, as the job does."""
     table = lake.quarantine()
+    assert not table.has("tests", 0)
     writer = FileWriter(table.staging, QUARANTINE, "part")
     ordinary = {"date": DAY, "bus": "nats", "destination": "d", "bus_partition": "S", "bus_position": "7"}
     writer.write(pa.RecordBatch.from_pylist([ordinary | row for row in rows], QUARANTINE))
-    assert not table.has("tests", 0)
     table.commit(writer.finish(), "tests", 0)
 
 
