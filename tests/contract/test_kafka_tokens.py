@@ -163,9 +163,19 @@ class Listener:
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self._serving: set[asyncio.Task[None]] = set()
         self.heard = b""
 
+    async def close(self) -> None:
+        for task in list(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.sleep(0.05)  # until the connections are closed
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         inner_reader, inner_writer = await asyncio.open_connection(HOST, self._port)
 
         async def carry(source: asyncio.StreamReader, to: asyncio.StreamWriter, *, keeps: bool) -> None:
@@ -174,9 +184,14 @@ class Listener:
                 to.write(chunk)
             to.close()
 
-        await asyncio.gather(
-            carry(reader, inner_writer, keeps=True), carry(inner_reader, writer, keeps=False)
-        )
+        try:
+            await asyncio.gather(
+                carry(reader, inner_writer, keeps=True), carry(inner_reader, writer, keeps=False)
+            )
+        finally:
+            writer.transport.abort()
+            inner_writer.transport.abort()
+            self._serving.discard(task)
 
 
 ACCESS_KEY, SECRET_KEY = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -193,6 +208,7 @@ async def test_the_signed_token_of_aws_reaches_the_broker(
         port = server.sockets[0].getsockname()[1]
         flags = [f"--kafka-brokers={HOST}:{port}", "--kafka-topic=t", "--kafka-sasl-mechanism=AWS_MSK_IAM"]
         error = await opening_error([*flags, "--kafka-aws-region=eu-central-1"])
+        await listener.close()
     assert isinstance(error, Permanent)
     assert "the broker refuses the token" in str(error)
     assert "--kafka-aws-region" in str(error)
