@@ -28,7 +28,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 # Compiled code is kept whatever the machine prefers: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup check test test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-hook chaos clean
+.PHONY: help setup check test test-failed test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-hook chaos clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ check: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_READY) $(SHIP_READY) ## Format, li
 
 test: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(KAFKA_READY) $(SPARK_READY) $(SPARK_CLASSES) $(AWS_READY) $(SHIP_READY) $(NEW_NODE_READY) $(NODES_READY) $(TARDIS_TRIED) $(BROWSER_TRIED) ## Run every test
 	pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
+test-failed: $(PYTHON_READY) ## Run what failed in the last run again, one test at a time
+	pytest --last-failed --last-failed-no-failures none -rA $(PYTEST_ARGS)
 
 test-fast: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) ## Run the tests that need no server
 	pytest -n auto -m 'not servers' $(PYTEST_ARGS)
