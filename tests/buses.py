@@ -66,7 +66,7 @@ class NatsBus:
         consumer = await stream.pull_subscribe("bronze.>", stream="BRONZE", config=unconfirmed)
         seen = 0
         while seen < count:
-            for message in await consumer.fetch(min(1000, count - seen), timeout=10):
+            for message in await consumer.fetch(min(1000, count - seen), timeout=60):
                 assert message.headers is not None
                 yield message.subject, message.headers["Nats-Msg-Id"]
                 seen += 1

@@ -311,7 +311,7 @@ class NodeClient:
         """See to it that nothing is left behind: no connection, no timer, no unseen error."""
         yield
         # gRPC gives up a handshake that gets no answer after 20 seconds.
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 60
         while (resources := self.driver.call("resources")) != self.driver.idle_resources:
             assert time.monotonic() < deadline, f"left behind: {resources}"
             time.sleep(0.002)

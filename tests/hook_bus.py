@@ -82,7 +82,7 @@ class HookBus:
             consumer = await client.jetstream().pull_subscribe("bronze.>", stream=STREAM, config=config)
             events: list[NormalizedEvent] = []
             while len(events) < count:
-                messages = await consumer.fetch(min(1000, count - len(events)), timeout=10)
+                messages = await consumer.fetch(min(1000, count - len(events)), timeout=60)
                 events += [NormalizedEvent.FromString(message.data) for message in messages]
             return events
         finally:

@@ -275,7 +275,7 @@ class KafkaCluster:
 
     def leader(self, topic: str, partition: int) -> KafkaServer:
         """Return the broker that leads a partition."""
-        facts = admin(self.brokers).list_topics(topic, timeout=10).topics[topic].partitions[partition]
+        facts = admin(self.brokers).list_topics(topic, timeout=60).topics[topic].partitions[partition]
         return next(node for node in self.nodes if node.node == facts.leader)
 
 
@@ -307,7 +307,7 @@ def add_scram_user(brokers: str) -> None:
     client = admin(brokers)
     for change in changes:
         for done in client.alter_user_scram_credentials([change]).values():
-            done.result(10)
+            done.result(60)
 
 
 def create_topic(brokers: str, name: str, partitions: int = 1, *, copies: int = -1, **settings: str) -> None:
@@ -316,10 +316,10 @@ def create_topic(brokers: str, name: str, partitions: int = 1, *, copies: int = 
     config = {setting.replace("_", "."): value for setting, value in settings.items()}
     topic = NewTopic(name, partitions, copies, config=config)
     for done in client.create_topics([topic]).values():
-        done.result(10)
-    deadline = time.monotonic() + 10
+        done.result(60)
+    deadline = time.monotonic() + 60
     while True:
-        known = client.list_topics(name, timeout=10).topics[name].partitions
+        known = client.list_topics(name, timeout=60).topics[name].partitions
         if len(known) == partitions and all(each.leader >= 0 for each in known.values()):
             return
         assert time.monotonic() < deadline, f"{name} has no leaders"
@@ -330,8 +330,8 @@ def delete_topic(brokers: str, name: str) -> None:
     """Delete a topic, and wait until the brokers know of it no more."""
     client = admin(brokers)
     for done in client.delete_topics([name]).values():
-        done.result(10)
-    while name in client.list_topics(timeout=10).topics:
+        done.result(60)
+    while name in client.list_topics(timeout=60).topics:
         time.sleep(0.02)
 
 
@@ -341,7 +341,7 @@ def alter_topic(brokers: str, name: str, setting: str, value: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[change])
     client = admin(brokers)
     for done in client.incremental_alter_configs([resource]).values():
-        done.result(10)
+        done.result(60)
 
 
 @dataclass(frozen=True)
@@ -367,7 +367,7 @@ def read_topic(brokers: str, topic: str, **more: Any) -> list[Kept]:
     }
     consumer = Consumer(settings)
     try:
-        known = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        known = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         places = [TopicPartition(topic, number, 0) for number in sorted(known)]
         ends = {place.partition: _end(consumer, place) for place in places}
         kept: dict[int, list[Kept]] = {number: [] for number in ends}
@@ -392,10 +392,10 @@ def _kept(message: Any) -> Kept:
 
 def _end(consumer: Consumer, place: TopicPartition) -> int:
     """Return how far a partition goes; a leader that was just chosen may not know of it yet."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
-            end: int = consumer.get_watermark_offsets(place, timeout=10)[1]
+            end: int = consumer.get_watermark_offsets(place, timeout=60)[1]
         except KafkaException:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -451,7 +451,7 @@ def kafka_description() -> str:
 def mock_cluster() -> Iterator[KafkaEndpoint]:
     """Run librdkafka's mock of a broker."""
     client = AdminClient({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
-    brokers = client.list_topics(timeout=10).brokers.values()
+    brokers = client.list_topics(timeout=60).brokers.values()
     yield KafkaEndpoint(",".join(f"{each.host}:{each.port}" for each in brokers), "mock")
     del client  # it is the cluster
 

@@ -36,8 +36,8 @@ import nats.errors
 import trustme
 
 HOST = "127.0.0.1"
-START_SECONDS = 20.0
-STOP_SECONDS = 10.0
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
 
 # Below the range that the kernel takes for outgoing connections: otherwise a client that tries to reach a
 # killed server could be given the server's own port, and meet itself.

@@ -40,7 +40,7 @@ class SidecarProcess(NativeServer):
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask the admin port."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -64,7 +64,7 @@ class SidecarProcess(NativeServer):
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while self.get("/readyz")[0] != 200:
             assert time.monotonic() < deadline, self.get("/readyz")[1] + self.log.read_text()
             time.sleep(0.02)

@@ -331,7 +331,7 @@ def _says_goodbye(received: bytearray) -> bool:
     return False
 
 
-def wait_until(what: Any, seconds: float = 30) -> None:
+def wait_until(what: Any, seconds: float = 60) -> None:
     """Wait until a call returns something true, and show what it returned last if it does not."""
     deadline = time.monotonic() + seconds
     while not (last := what()):

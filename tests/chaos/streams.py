@@ -43,7 +43,7 @@ class Nats(Target):
     async def _jetstream(self) -> AsyncIterator[JetStreamContext]:
         client = await nats.connect([node.url for node in self._nodes])
         try:
-            yield client.jetstream(timeout=10)
+            yield client.jetstream(timeout=60)
         finally:
             await client.close()
 

@@ -255,8 +255,8 @@ async def test_uses_partitions_that_are_added(kafka_broker: KafkaServer, topic: 
         assert not await sink.write(records(backend, events))
         client = admin(kafka_broker.brokers)
         for done in client.create_partitions([NewPartitions(topic, 3)]).values():
-            done.result(10)
-        async with asyncio.timeout(10):
+            done.result(60)
+        async with asyncio.timeout(60):
             while sink._topics.known[topic].partitions[2:] == []:  # type: ignore[attr-defined]
                 await sink._connection.refresh()  # type: ignore[attr-defined]
         assert not await sink.write(records(backend, events))
@@ -348,11 +348,11 @@ async def test_a_topic_that_is_deleted_and_made_again_is_written_to(
         assert not await sink.write(records(backend, [trade("A", 0)]))
         client = admin(kafka_cluster.brokers)
         for done in client.delete_topics([topic]).values():
-            done.result(10)
+            done.result(60)
         (failure,) = await sink.write(records(backend, [trade("A", 1)]))
         assert isinstance(failure.error, Transient)
         create_topic(kafka_cluster.brokers, topic)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await sink.write(records(backend, [trade("A", 1)])):
                 pass
     assert [number(kept) for kept in await read(kafka_cluster, topic)] == [1]
@@ -373,7 +373,7 @@ async def test_a_topic_that_the_user_may_not_write_to_is_refused_for_good(
     )
     client = admin(kafka_broker.brokers)
     for done in client.create_acls([rule, everyone]).values():
-        done.result(10)
+        done.result(60)
     backend = made(*logged_in(kafka_broker, "plain"), f"--kafka-topic={topic}.{{{{symbol}}}}")
     failures = await write(backend, [trade("A", 0), trade("B", 1), trade("A", 2)])
     assert [(failure.place, type(failure.error)) for failure in failures] == [(1, Permanent)]

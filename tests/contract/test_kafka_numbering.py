@@ -6,9 +6,11 @@ import asyncio
 import time
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.protocol.produce import ProduceRequest
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Disconnected, NotTried, Permanent
@@ -18,7 +20,7 @@ from bronze_sidecar.sinks.base import Backend, Sink
 from bronze_sidecar.sinks.kafka import connection as kafka_connection
 from bronze_sidecar.telemetry.metrics import Metrics
 from configurations import backend_of
-from contract.contract import Stored, becomes, event, price, records, trade
+from contract.contract import Stored, event, price, records, trade
 from kafka_proxy import Proxy
 from kafka_servers import KafkaCluster, KafkaServer, alter_topic, create_topic, delete_topic, read_topic
 
@@ -30,7 +32,7 @@ def topic() -> str:
     return f"test.{uuid.uuid4().hex}"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_connection, "ANSWER_SECONDS", 1.0)
 
@@ -43,6 +45,15 @@ def made(brokers: str, topic: str, *flags: str) -> tuple[Backend, Route]:
 async def numbers_in(server: KafkaServer | KafkaCluster, topic: str) -> list[int]:
     kept = await asyncio.to_thread(read_topic, server.brokers, topic)
     return [price(Stored(each.value, {})) for each in kept]
+
+
+async def in_vain(sink: Sink, batch: Sequence[Record]) -> Disconnected:
+    """Write what nobody answers, without waiting for long; other writes have all the time that they need."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka_connection, "ANSWER_SECONDS", 1.0)
+        with pytest.raises(Disconnected) as lost:
+            await sink.write(batch)
+    return lost.value
 
 
 async def deliver(sink: Sink, batch: Sequence[Record]) -> None:
@@ -78,8 +89,7 @@ async def test_what_is_in_doubt_is_stored_once_however_the_next_connection_group
         async with backend.open(route) as sink:
             assert not await sink.write(batch[:1])
             proxy.cut_after(lost)
-            with pytest.raises(Disconnected):
-                await sink.write(batch[1:5])
+            await in_vain(sink, batch[1:5])
         proxy.is_cut = False
         async with backend.open(route) as sink:
             for group in groups:
@@ -103,8 +113,7 @@ async def test_doubts_survive_several_connections(kafka_broker: KafkaServer, top
                 # So that the proxy sees nothing but the write.
                 await sink._topics.learn([topic])  # type: ignore[attr-defined]
                 proxy.cut_after(lost)
-                with pytest.raises(Disconnected):
-                    await sink.write(batch[100:300])
+                await in_vain(sink, batch[100:300])
             proxy.is_cut = False
         async with backend.open(route) as sink:
             await deliver(sink, batch[100:])
@@ -125,9 +134,8 @@ async def test_numbers_that_the_broker_does_not_accept_are_given_up_with_a_word(
         async with backend.open(route) as sink:
             assert not await sink.write(batch[:1])
             proxy.cut_after("answer")
-            with pytest.raises(Disconnected) as lost:
-                await sink.write(batch[1:3])
-            assert lost.value.repeated == 0
+            lost_answer = await in_vain(sink, batch[1:3])
+            assert lost_answer.repeated == 0
         proxy.is_cut = False
         first = route.remembered.producer
         # As if the broker had lost what came before, and knows the producer nevertheless.
@@ -152,8 +160,7 @@ async def test_a_refusal_of_what_may_be_stored_ends_the_doubt(kafka_broker: Kafk
         async with backend.open(route) as sink:
             assert not await sink.write([first])
             proxy.cut_after("answer")
-            with pytest.raises(Disconnected):
-                await sink.write([large])
+            await in_vain(sink, [large])
         proxy.is_cut = False
         alter_topic(kafka_broker.brokers, topic, "max.message.bytes", "1000")
         async with backend.open(route) as sink:
@@ -175,8 +182,7 @@ async def test_a_partition_that_is_gone_leaves_no_doubt(kafka_broker: KafkaServe
         async with backend.open(route) as sink:
             await sink._topics.learn([topic])  # type: ignore[attr-defined]
             proxy.cut_after("answer")
-            with pytest.raises(Disconnected):
-                await sink.write(batch)
+            await in_vain(sink, batch)
         proxy.is_cut = False
         delete_topic(kafka_broker.brokers, topic)
         create_topic(kafka_broker.brokers, topic, 1)
@@ -217,6 +223,7 @@ class Waiting:
         raise AssertionError(f"{record.event.id}: {reason}")
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_broker_that_was_frozen_for_long_has_everything_once(
     own_kafka: KafkaServer, topic: str
 ) -> None:
@@ -254,29 +261,48 @@ async def test_a_broker_that_was_frozen_for_long_has_everything_once(
     assert await numbers_in(own_kafka, topic) == list(range(position))
 
 
-@pytest.mark.timeout(180)
+def keep_confirmations_from(sink: Sink) -> asyncio.Event:
+    """Have a sink wait in vain for each confirmation of a write; return what is set when one has come."""
+    confirmed = asyncio.Event()
+    connection = sink._connection  # type: ignore[attr-defined]
+    send = connection.send
+
+    async def silent(node: int, request: Any) -> Any:
+        answer = await send(node, request)
+        if isinstance(request, ProduceRequest):
+            ((_, ((_, code, *_),)),) = answer.topics
+            if code == 0:
+                confirmed.set()
+                await asyncio.Event().wait()
+        return answer
+
+    connection.send = silent
+    return confirmed
+
+
+async def store(sink: Sink, batch: Sequence[Record]) -> None:
+    """Write until everything is stored, as soon as there is a leader."""
+    while await sink.write(batch):
+        pass
+
+
+@pytest.mark.timeout(240)
 async def test_a_new_leader_knows_what_the_old_one_stored_without_an_answer(
     kafka_cluster: KafkaCluster, topic: str
 ) -> None:
     create_topic(kafka_cluster.brokers, topic, 1, copies=3)
     backend, route = made(kafka_cluster.brokers, topic)
     batch = records(backend, [trade("A", position) for position in range(6)])
-    leader = kafka_cluster.leader(topic, 0)
     async with backend.open(route) as sink:
-        assert not await sink.write(batch[:2])
-        others = [node for node in kafka_cluster.nodes if node is not leader]
-        for node in others:
-            node.freeze()
-        try:
-            with pytest.raises(Disconnected):
-                await sink.write(batch[2:4])
-        finally:
-            for node in others:
-                node.thaw()
-    # A consumer sees it when all replicas have it.
-    await becomes(lambda: len(read_topic(kafka_cluster.brokers, topic)), 4)
+        await store(sink, batch[:2])
+        confirmed = keep_confirmations_from(sink)
+        unanswered = asyncio.create_task(store(sink, batch[2:4]))
+        await confirmed.wait()
+        unanswered.cancel()
+        await asyncio.gather(unanswered, return_exceptions=True)
+    leader = kafka_cluster.leader(topic, 0)
     leader.kill()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         pending, is_done = batch[2:], False
         while not is_done:
             try:

@@ -52,7 +52,7 @@ async def read_subject(connected: Client, subject: str) -> list[Stored]:
     count = (await consumer.consumer_info()).num_pending or 0
     stored: list[Stored] = []
     while len(stored) < count:
-        messages = await consumer.fetch(min(1000, count - len(stored)), timeout=10)
+        messages = await consumer.fetch(min(1000, count - len(stored)), timeout=60)
         stored += [Stored(message.data, dict(message.headers or {})) for message in messages]
     return stored
 
@@ -279,7 +279,7 @@ async def test_core_nats_reaches_subscribers_without_a_stream(start_nats: StartN
         async with made.open(Route(made.rules())) as sink:
             assert sink.forgets_ids_after is None
             assert not await sink.write(records(made, [trade("A", number) for number in range(100)]))
-        received = [await subscription.next_msg(timeout=5) for _ in range(100)]
+        received = [await subscription.next_msg(timeout=60) for _ in range(100)]
     assert [price(Stored(message.data, {})) for message in received] == list(range(100))
     assert received[7].headers == {"payloadCase": "trade", "dataType": "trade", "Nats-Msg-Id": "stream:7"}
 

@@ -32,7 +32,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def store(backend: Backend, *numbers: int) -> None:
     """Write until everything is confirmed, as a lane would."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(Transient):
                 async with backend.open(Route(backend.rules())) as sink:
@@ -127,7 +127,7 @@ async def test_a_write_that_no_replica_confirms_may_be_stored_and_is_not_repeate
             assert [type(error) for _, error in await sink.write(batch)] == [Transient, Transient]
         assert await prices(server.url, "copies.A") == [1, 1]
         replica.thaw()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await sink.write(batch):
                 pass
     assert await prices(server.url, "copies.A") == [1, 1, 1]
@@ -142,7 +142,7 @@ async def test_nothing_is_written_while_there_is_no_replica(start_redis: StartRe
         assert [type(error) for _, error in await sink.write(batch)] == [Transient, Transient]
         assert await prices(server.url, "copies.A") == []
         a_replica_of(server, start_redis)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await sink.write(batch):
                 pass
     assert await prices(server.url, "copies.A") == [1]
@@ -166,7 +166,7 @@ async def test_a_cluster_holds_back_the_entries_of_a_node_without_replicas_alone
         assert held == behind
         cluster.replicas[1].start()
         again = [records(backend, events)[place] for place in sorted(held)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while again:
                 again = [again[place] for place, _ in await sink.write(again)]
 
@@ -285,7 +285,7 @@ async def test_a_replica_takes_the_place_of_a_lost_primary(
         assert not await sink.write(records(without, events))
         cluster.nodes[1].kill()
         again = records(without, events)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while again:
                 with contextlib.suppress(Disconnected):
                     again = [again[place] for place, _ in await sink.write(again)]

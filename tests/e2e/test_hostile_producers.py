@@ -272,7 +272,7 @@ def peak(process: SidecarProcess) -> int:
 
 async def until_resident(process: SidecarProcess, most: int) -> None:
     """Wait until the process has no more than this resident; it looks now and then what it can return."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (resident := process.resident_bytes()) > most:
         assert time.monotonic() < deadline, f"{resident >> 20} MiB are resident, of at most {most >> 20}"
         await asyncio.sleep(0.1)

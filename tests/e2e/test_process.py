@@ -49,7 +49,7 @@ def nats_options(server: NatsServer) -> list[str]:
 async def publish_one(address: str, **options: object) -> None:
     async with connect(address, **options) as publisher:  # type: ignore[arg-type]
         assert publisher.publish(TRADE)
-        await publisher.flush(timeout=20)
+        await publisher.flush(timeout=60)
 
 
 async def test_serves_tcp_and_unix_sockets_at_once_and_publishing_off_acknowledges_as_filtered() -> None:
@@ -62,7 +62,7 @@ async def test_serves_tcp_and_unix_sockets_at_once_and_publishing_off_acknowledg
         for address in (process.address, f"127.0.0.1:{port}"):
             async with connect(address) as publisher:
                 publisher.publish(TRADE)
-                await publisher.flush(timeout=20)
+                await publisher.flush(timeout=60)
                 assert (publisher.stats.filtered, publisher.stats.published) == (1, 0)
         assert process.metric("bronze_events_filtered_total") == 2
         process.terminate()
@@ -172,7 +172,7 @@ async def test_health_and_reflection_answer(start_nats: Callable[..., NatsServer
             health = health_pb2_grpc.HealthStub(channel)
             for service in ("", "bronze.sidecar.v1.SidecarService"):
                 answer = health.Check(  # type: ignore[attr-defined]
-                    health_pb2.HealthCheckRequest(service=service), timeout=10
+                    health_pb2.HealthCheckRequest(service=service), timeout=60
                 )
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
             services = ProtoReflectionDescriptorDatabase(channel).get_services()

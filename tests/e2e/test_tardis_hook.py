@@ -113,7 +113,7 @@ def test_a_live_stream_is_published(start: Start, bus: HookBus, variant: Variant
 
 def test_other_routes_are_not_published(start: Start, bus: HookBus) -> None:
     server = start("modules", bus.address)
-    connection = http.client.HTTPConnection(HOST, server.port, timeout=10)
+    connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
     for path in ("/replay", "/nothing"):
         connection.request("GET", path)
         connection.getresponse().read()
@@ -349,7 +349,7 @@ def test_a_live_stream_that_ends_with_a_failure(start: Start, bus: HookBus, vari
 
 def test_a_client_that_goes_away_ends_its_stream(start: Start, bus: HookBus, variant: Variant) -> None:
     server = start(variant, bus.address)
-    with socket.create_connection((HOST, server.port), timeout=10) as client:
+    with socket.create_connection((HOST, server.port), timeout=60) as client:
         path = path_of("/replay-normalized", replay_of(100_000, pauseMs=1))
         client.sendall(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
         assert client.recv(1)

@@ -162,7 +162,7 @@ async def stored(bus: NatsServer, count: int) -> list[str]:
         consumer = await jetstream.pull_subscribe("bronze.>", stream="BRONZE", config=unconfirmed)
         found: list[str] = []
         while len(found) < count:
-            messages = await consumer.fetch(min(1000, count - len(found)), timeout=10)
+            messages = await consumer.fetch(min(1000, count - len(found)), timeout=60)
             found += [message.headers["Nats-Msg-Id"] for message in messages if message.headers]
         return found
     finally:

@@ -9,7 +9,7 @@ import pytest
 from bronze_sidecar.app import _end
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 async def test_a_task_that_loses_its_first_cancellation_is_ended_all_the_same() -> None:
     async def loses_one() -> None:
         with contextlib.suppress(asyncio.CancelledError):

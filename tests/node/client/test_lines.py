@@ -12,8 +12,6 @@ from bronze_client.schema import PublishRequest, PublishResponse
 from clients import NodeClient, Told, until_inside
 from scripted_sidecar import ScriptedSidecar, acknowledged, frozen, in_loop, obliging, opened
 
-pytestmark = pytest.mark.timeout(30)
-
 LONG = 20.0
 
 

@@ -16,7 +16,6 @@ from scripted_sidecar import ScriptedSidecar, acknowledged, count, in_loop, obli
 Requests = Iterator[PublishRequest]
 Responses = Iterator[PublishResponse]
 
-pytestmark = pytest.mark.timeout(30)
 
 LONG = 20.0
 

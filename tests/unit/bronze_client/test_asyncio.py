@@ -10,8 +10,6 @@ import pytest
 from bronze_client import PublishError, connect
 from scripted_sidecar import ScriptedSidecar, in_loop, obliging
 
-pytestmark = pytest.mark.timeout(30)
-
 LONG = 20.0
 """Seconds that a flush may take before the test is lost anyway."""
 

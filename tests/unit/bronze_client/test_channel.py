@@ -13,8 +13,6 @@ import pytest
 from clients import ClientUnderTest, PublisherUnderTest, until_inside
 from scripted_sidecar import ScriptedSidecar, frozen, in_loop, obliging, until
 
-pytestmark = pytest.mark.timeout(30)
-
 LONG = 20.0
 
 

@@ -17,7 +17,6 @@ from scripted_sidecar import Abort, ScriptedSidecar, acknowledged, count, in_loo
 Requests = Iterator[PublishRequest]
 Responses = Iterator[PublishResponse]
 
-pytestmark = pytest.mark.timeout(30)
 
 LONG = 20.0
 

@@ -36,7 +36,6 @@ from scripted_sidecar import (
 Requests = Iterator[PublishRequest]
 Responses = Iterator[PublishResponse]
 
-pytestmark = pytest.mark.timeout(30)
 
 LONG = 20.0
 """Seconds that a flush may take before the test is lost anyway."""

@@ -126,7 +126,7 @@ def test_a_file_that_is_too_large_is_refused(file):
     assert file.problems("#" * ((1 << 20) + 1)) == ["sidecar.yaml: has more than 1048576 bytes."]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_file_without_an_end_is_refused():
     assert problems_of("--config=/dev/zero") == ["/dev/zero: has more than 1048576 bytes."]
 

@@ -938,7 +938,7 @@ def test_a_secret_file_must_be_utf8(tmp_path):
     ]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_secret_file_without_an_end_is_refused():
     assert problems_with_minimum("--nats-token-file=/dev/zero") == [
         "--nats-token-file: the file has more than 65536 bytes."

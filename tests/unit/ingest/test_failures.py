@@ -60,7 +60,9 @@ async def test_a_rejected_message_becomes_a_letter_with_its_bytes_and_context(
     batch: Batch, message: bytes, form: str
 ) -> None:
     letters: list[DeadLetter] = []
-    ticket(Failures(letters.append), batch).rejected(3, "not valid", message)
+    mine = ticket(Failures(letters.append), batch)
+    mine.rejected(3, "not valid", message)
+    mine.tell_operators()
     (letter,) = letters
     assert facts(letter) == ("rejected", "", "s:3", 3, None, form, message)
     assert (letter.source, letter.origin) == ("test/1", "replay")
@@ -77,6 +79,7 @@ async def test_the_first_of_a_kind_is_logged_at_once_and_the_others_counted(
         for position in range(100):
             mine.failed(record(f"s:{position}"), "nats", f"too large: {position}")
             mine.rejected(position, "not valid", b"")
+            mine.tell_operators()
         mine.failed(record("s:5"), "redis", "wrong type")
         assert shown(logs) == [
             ("events given up", "nats", 1, "s", 0, "too large: 0"),
@@ -99,6 +102,7 @@ async def test_what_was_only_counted_is_logged_at_the_end() -> None:
     with capture_logs() as logs:
         for position in range(3):
             mine.rejected(position, "not valid", b"")
+        mine.tell_operators()
         failures.close()
     assert [each["count"] for each in logs] == [1, 2]
 

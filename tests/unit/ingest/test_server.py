@@ -28,6 +28,8 @@ from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.envelope import native
 from bronze_sidecar.errors import Permanent, Transient
+from bronze_sidecar.ingest.dead_letters import DeadLetter
+from bronze_sidecar.ingest.failures import Failures
 from bronze_sidecar.ingest.intake import Ticket
 from bronze_sidecar.ingest.server import SidecarService
 from bronze_sidecar.routing.rules import Record
@@ -143,12 +145,12 @@ def scanning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @asynccontextmanager
 async def serving(
-    tmp_path: Path, *backends: Scripted, config: Config | None = None
+    tmp_path: Path, *backends: Scripted, config: Config | None = None, failures: Failures | None = None
 ) -> AsyncIterator[Running]:
     config = config or Config(retry_backoff_ms=1, retry_backoff_max_ms=2)
     metrics = Metrics()
     lanes = [Lane(backend, config, metrics.lane(backend.name)) for backend in backends]
-    service = SidecarService(config, lanes, metrics)
+    service = SidecarService(config, lanes, metrics, failures)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((service.handler(),))
     address = f"unix://{tmp_path / 's'}"
@@ -239,6 +241,39 @@ async def test_bad_messages_of_a_mixed_batch_are_refused_singly(tmp_path: Path) 
     assert "--max-event-bytes allows 4096" in reasons[3]
     assert "type" in reasons[5]
     assert "--max-event-bytes allows 4096" in reasons[6]
+
+
+@pytest.mark.parametrize("kind", ["mixed", "json", "envelopes"])
+async def test_operators_hear_of_bad_messages_in_the_order_of_the_stream(tmp_path: Path, kind: str) -> None:
+    """Whatever is found first: what is malformed, what is too large as it came, or as what it became."""
+    letters: list[DeadLetter] = []
+    failures = Failures(letters.append)
+    context = StreamContext(stream_id="s", meta={"desk": "d" * 2000})
+    # They are within the bound; with the stream's context they are not.
+    grows = BOOK.replace(b'"bids":[', b'"bids":[{"price":%b,"amount":1},' % (b"1" * 3000))
+    grown = envelope(source="X" * 3000)
+    large = TRADE.replace(b'"id":"1"', b'"id":"%b"' % (b"x" * 5000))
+    messages = {
+        "mixed": [grows, b"\xff", b"{}", grown, TRADE, b"\xff", large, grows, b"{"],
+        "json": [grows, b"{}", TRADE, large, b"{}", grows, b"["],
+        "envelopes": [grown, b"\xff", envelope(), b"\xff", grown],
+    }[kind]
+    async with serving(
+        tmp_path, Scripted(Script()), config=Config(max_event_bytes=4096), failures=failures
+    ) as running:
+        batch = Batch(first_position=5, **{kind: messages})  # type: ignore[arg-type]
+        outcome = await running.publish_batch(batch, context)
+    expected = {
+        "mixed": ["s:5.0", "s:6", "s:7", "s:8", "s:10", "s:11", "s:12.0", "s:13"],
+        "json": ["s:5.0", "s:6", "s:8", "s:9", "s:10.0", "s:11"],
+        "envelopes": ["s:5", "s:6", "s:8", "s:9"],
+    }[kind]
+    assert [letter.event_id for letter in letters] == expected
+    assert [f"s:{each['position']}" for each in failures.last()] == [
+        each.partition(".")[0] for each in expected
+    ]
+    assert len(outcome.failures) == len(expected)
+    failures.close()
 
 
 async def test_bad_events_are_refused_singly_and_the_rest_goes_on(tmp_path: Path) -> None:
