@@ -118,6 +118,7 @@ class Ticket:
         "_are_mixed",
         "_done",
         "_operators",
+        "_untold",
         "events",
         "failures",
         "filtered",
@@ -145,6 +146,8 @@ class Ticket:
         self.failures: list[Failure] = []
         self._operators = operators
         """Who is told of failures beside the producer."""
+        self._untold: list[tuple[StreamPlace, str, Form, bytes]] = []
+        """What was rejected since they were last told."""
         self._done = done
 
     def stored(self, count: int) -> None:
@@ -187,7 +190,13 @@ class Ticket:
         self.failures.append(
             Failure(position=where.position, kind=FailureKind.FAILURE_KIND_REJECTED, reason=reason)
         )
-        self._operators.rejected(where, reason, form, content)
+        self._untold.append((where, reason, form, content))
+
+    def tell_operators(self) -> None:
+        """Tell of what was rejected, in the order of the stream: not all faults are found in that order."""
+        for rejection in sorted(self._untold, key=_place_in_stream) if self._untold else ():
+            self._operators.rejected(*rejection)
+        self._untold.clear()
 
     def outcome(self) -> Outcome:
         """Return what became of the events. The stream's end is none of the producer's."""
@@ -308,6 +317,7 @@ class Intake:
         sizes = [len(event.envelope) for group in groups for event in group]
         if sizes and max(sizes) > self._max_event_bytes:
             groups, sizes = self._without_large(groups, ticket)
+        ticket.tell_operators()
         events = list(chain.from_iterable(groups))
         ticket.events += len(events)
         if events:
@@ -394,17 +404,22 @@ class Intake:
         numbered = list(enumerate(contents.messages, contents.first_position))
         envelopes = {position: each for position, each in numbered if not each.startswith(JSON_STARTS)}
         typed = [_decoded(envelope) for envelope in envelopes.values()]
-        made = self._events(envelopes.values(), typed, envelopes, ingest_field, ticket)
+        faults: dict[int | str, str] = {}
+
+        def reject(position: int | str, reason: str, _: bytes) -> None:
+            faults[position] = reason
+
+        made = self._events(envelopes.values(), typed, envelopes, ingest_field, reject)
         events = {ticket.position_of(event): event for event in made}
         map_json = self._mapper.first_events
 
         def map_message(message: bytes, position: int, ingest_field: bytes) -> Mapped:
+            if position in faults:
+                raise Rejected(faults[position])
             event = events.get(position)
             return map_json(message, position, ingest_field) if event is None else ([event], ())
 
-        # Those that are missing were refused.
-        expected = ((place, each) for place, each in numbered if place in events or place not in envelopes)
-        return self._from_messages(expected, map_message, ingest_field, ticket)
+        return self._from_messages(numbered, map_message, ingest_field, ticket)
 
     def _from_envelopes(
         self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
@@ -428,7 +443,7 @@ class Intake:
                     ticket.rejected(places[index], FAULTS[fault], some[index])
             else:
                 decoded = typed[start : start + step] or [_decoded(envelope) for envelope in some]
-                events = self._events(some, decoded, places, ingest_field, ticket)
+                events = self._events(some, decoded, places, ingest_field, ticket.rejected)
             yield list(zip(events))
 
     def _events(
@@ -437,7 +452,7 @@ class Intake:
         typed: Collection[NormalizedEvent | None],
         positions: Collection[int | str],
         ingest_field: bytes,
-        ticket: Ticket,
+        reject: Callable[[int | str, str, bytes], None],
     ) -> list[Event]:
         events: list[Event] = []
         prefix, cases, heads = self._id_prefix, CASE_BY_FIELD, EVENT_ID_HEADS
@@ -446,11 +461,11 @@ class Intake:
         for envelope, event, position in zip(envelopes, typed, positions, strict=True):
             case = cases.get(event.WhichOneof("payload")) if event is not None else None
             if event is None or case is None or not (exchange := event.exchange):
-                ticket.rejected(position, _fault(event), envelope)
+                reject(position, _fault(event), envelope)
                 continue
             symbol = event.symbol
             if len(exchange) + len(symbol) > longest:
-                ticket.rejected(position, LONG_NAMES, envelope)
+                reject(position, LONG_NAMES, envelope)
                 continue
             event_id = f"{prefix}{position}"
             id_bytes = event_id.encode()
@@ -492,6 +507,11 @@ class Intake:
         meta = {key: entries[key] for key in entries}
         meta.pop("event_id", None)
         return {**self._context_meta, **meta} if self._context_meta else meta
+
+
+def _place_in_stream(rejection: tuple[StreamPlace, str, Form, bytes]) -> tuple[int, int]:
+    position, level = rejection[0]
+    return position, level or 0
 
 
 def _fault(event: NormalizedEvent | None) -> str:
