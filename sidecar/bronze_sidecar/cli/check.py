@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bronze_cli.given import Names, from_flags, parsed
 from bronze_cli.options import option, options_of
-from bronze_cli.problems import ConfigError, Problem, printable
-from bronze_cli.values import InputFile, Switch
+from bronze_cli.problems import printable
+from bronze_cli.values import Switch
 
 from bronze_sidecar.configuration.config import OPTIONS as SIDECAR_OPTIONS
 from bronze_sidecar.configuration.config import Config, configure
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.envelope.payloads import PAYLOADS
-from bronze_sidecar.envelope.wire import timestamp_field
-from bronze_sidecar.errors import Rejected
-from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Rules
 from bronze_sidecar.sinks import Backend
@@ -30,7 +24,7 @@ from bronze_sidecar.sinks import Backend
 DESCRIPTION = """
 Validates the options from all sources and shows where every kind of event would go: destination, key and
 headers on each back end, and where what is refused for good goes instead. It connects to nothing. It also
-takes all options of `run`.
+takes all options of `run`. `bronze-sidecar explain` shows it for your own messages, and why.
 """
 
 
@@ -39,11 +33,6 @@ class CheckOptions:
     """What only this command takes."""
 
     json: bool = option(Switch(), "Print JSON instead of a table.", default=False)
-    event: str | None = option(
-        InputFile(),
-        "File of normalized messages, one JSON object per line, whose routes to show; - is standard input."
-        " If not given, one sample event of each kind is shown.",
-    )
 
 
 OPTIONS = options_of(CheckOptions)
@@ -56,32 +45,9 @@ def run(arguments: Sequence[str]) -> int:
     own = {each.path: given.values.pop(each.path) for each in OPTIONS if each.path in given.values}
     options = CheckOptions(**parsed(own, NAMES, given.problems))
     config = configure(given, os.environ)
-    events = sample_events() if options.event is None else _events_of(options.event)
-    rows = report(config, events)
+    rows = report(config, sample_events())
     print(as_json(rows) if options.json else as_table(config, rows))
     return 0
-
-
-def _events_of(path: str) -> list[Event]:
-    """Map the normalized messages of a file, one per line; raise ConfigError if that fails."""
-    try:
-        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError([Problem("--event", f"the file cannot be read: {error.strerror}.")]) from error
-    mapper = Mapper(StreamContext(stream_id="check", source="check"))
-    seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
-    ingest_field = timestamp_field(5, seconds, nanoseconds)
-    events: list[Event] = []
-    for position, line in enumerate(content.splitlines()):
-        if not line.strip():
-            continue
-        try:
-            events += mapper.events(line, position, ingest_field)
-        except Rejected as error:
-            raise ConfigError([Problem("--event", f"{path}:{position + 1}: {error}")]) from error
-    if not events:
-        raise ConfigError([Problem("--event", f"'{path}' contains no messages.")])
-    return events
 
 
 def sample_events() -> list[Event]:

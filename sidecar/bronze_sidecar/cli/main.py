@@ -34,6 +34,12 @@ PROGRAM = Program(
             "bronze_sidecar.cli.check",
         ),
         Command(
+            "explain",
+            "FILE [OPTIONS]",
+            "show what would become of your own messages, and why",
+            "bronze_sidecar.cli.events.explain",
+        ),
+        Command(
             "send",
             "FILE --to ADDRESS",
             "send normalized messages to a running sidecar",

@@ -54,14 +54,15 @@ def read_command_line(arguments: Sequence[str]) -> tuple[str, SendOptions]:
     problems = given.problems
     options = SendOptions(**parsed(given.values, NAMES, problems))
     problems += missing(given.values, OPTIONS)
-    problems += _file_problems(given.operands)
+    problems += file_problems(given.operands)
     problems += _context_problems(options)
     if problems:
         raise ConfigError(problems)
     return given.operands[0], options
 
 
-def _file_problems(files: Sequence[str]) -> Iterator[Problem]:
+def file_problems(files: Sequence[str]) -> Iterator[Problem]:
+    """Yield what is wrong with the file that a command line names."""
     if not files:
         yield Problem("FILE", "is missing.", "Write the path of a file, or - for standard input.")
     for path in files[:1]:

@@ -9,14 +9,13 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from bronze_client._generated.bronze.sidecar.internal.v1.typed_pb2 import TypedRequest
 from bronze_client.schema import Batch, Failure, FailureKind, NormalizedEvent, Outcome
 from google.protobuf.message import DecodeError
 
 from bronze_sidecar.configuration.config import Config
-from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.envelope import native
 from bronze_sidecar.envelope.event import EVENT_ID_HEADS, META, Event, Groups
 from bronze_sidecar.envelope.payloads import ORIGINS, PAYLOAD_CASES, snake_case
@@ -27,6 +26,7 @@ from bronze_sidecar.ingest.failures import StreamFailures, StreamPlace, place
 from bronze_sidecar.mapping.limits import LONGEST_NAME
 from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
 from bronze_sidecar.mapping.stream_end import end_event
+from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.telemetry.metrics import Metrics
 
@@ -212,10 +212,23 @@ class Ticket:
         return Outcome(published=published, filtered=self.filtered, failures=self.failures)
 
 
+class Entrance(Protocol):
+    """The side of a lane that takes records in."""
+
+    route: Route
+    max_events: int
+
+    def has_room(self, events: int, size: int) -> bool: ...
+
+    async def wait_for_room(self, events: int, size: int) -> None: ...
+
+    def put(self, ticket: Ticket, records: list[Record], size: int) -> None: ...
+
+
 class Admission:
     """What all streams share: turns at the lanes, and what their mappers remember."""
 
-    def __init__(self, lanes: Sequence[Lane], config: Config) -> None:
+    def __init__(self, lanes: Sequence[Entrance], config: Config) -> None:
         self.lanes = lanes
         # A slice never has more than a lane may hold; its bytes are estimated.
         self.slice_events = min(SLICE_EVENTS, config.max_queue_events, *(lane.max_events for lane in lanes))
@@ -228,6 +241,8 @@ class Admission:
         self.frames = FrameCache()
         self.is_native = config.native and native.IS_INSTALLED
         """Whether envelopes are scanned by compiled code."""
+        self.watch: Callable[[Sequence[Event]], None] | None = None
+        """Sees the events that were taken in, if anybody looks at them."""
 
 
 class Intake:
@@ -302,7 +317,9 @@ class Intake:
             numbered = enumerate(contents.messages, contents.first_position)
             slices = self._from_messages(numbered, self._mapper.first_events, ingest_field, ticket)
         for groups in slices:
-            await self._admit(groups, ticket)
+            events = await self._admit(groups, ticket)
+            if self._admission.watch:
+                self._admission.watch(events)
             if ticket.events > self._small_batch or ticket.messages > self._small_batch:
                 await asyncio.sleep(0)
         if ticket.failures:
@@ -312,8 +329,8 @@ class Intake:
         ticket.stored(1)
         return ticket
 
-    async def _admit(self, groups: Groups, ticket: Ticket) -> None:
-        """Put the events of a slice into the lanes once there is room in all of them."""
+    async def _admit(self, groups: Groups, ticket: Ticket) -> list[Event]:
+        """Put the events of a slice into the lanes once there is room in all of them; return them."""
         sizes = [len(event.envelope) for group in groups for event in group]
         if sizes and max(sizes) > self._max_event_bytes:
             groups, sizes = self._without_large(groups, ticket)
@@ -323,7 +340,7 @@ class Intake:
         if events:
             self.exchange = events[-1].exchange
         untaken = events
-        parts: list[tuple[Lane, list[Record], int]] = []
+        parts: list[tuple[Entrance, list[Record], int]] = []
         for lane in self._lanes:
             addressed = zip(lane.route.addresses(groups), events, strict=True)
             records = [Record(address, event) for address, event in addressed if address is not None]
@@ -344,6 +361,7 @@ class Intake:
         for lane, records, size in parts:
             ticket.open += len(records)
             lane.put(ticket, records, size)
+        return events
 
     def _without_large(self, groups: Groups, ticket: Ticket) -> tuple[Groups, list[int]]:
         """Reject the events that are too large; return the others, with their sizes."""

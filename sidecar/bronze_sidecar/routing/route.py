@@ -80,10 +80,10 @@ class Route:
             headers += [(prefix + key, value) for key, value in event.meta.items()]
         return headers
 
-    def headers(self, event: Event) -> list[tuple[str, str]]:
+    def headers(self, event: Event, address: Address | None = None) -> list[tuple[str, str]]:
         """Return all headers (fields, attributes) of the event's record."""
         rules = self.rules
-        address = self.address(event)
+        address = address or self.address(event)
         headers = [*(address.headers if address else ()), *self.event_headers(event)]
         if rules.id_header:
             headers.append((rules.id_header, event.id))

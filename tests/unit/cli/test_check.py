@@ -28,15 +28,6 @@ DATA_TYPES = {
     "disconnect": "disconnect",
 }
 CASES = list(DATA_TYPES)
-TRADE = (
-    b'{"type":"trade","symbol":"BTC/USDT","exchange":"binance","id":"1","price":1.5,"amount":2,'
-    b'"side":"buy","timestamp":"2026-01-02T03:04:05.000Z","localTimestamp":"2026-01-02T03:04:05.001Z"}'
-)
-BOOK_CHANGE = (
-    b'{"type":"book_change","symbol":"X","exchange":"okex","isSnapshot":false,"bids":[{"price":1,"amount":2}],'
-    b'"asks":[{"price":3,"amount":0}],"timestamp":"2026-01-02T03:04:05.000Z",'
-    b'"localTimestamp":"2026-01-02T03:04:05.001Z"}'
-)
 
 
 @pytest.fixture
@@ -197,27 +188,6 @@ def test_the_table_shows_no_control_characters():
 def test_the_report_takes_any_event():
     rows = check.report(load(NATS, {}), [event(symbol="a b", id="s:1")])
     assert [(row["eventId"], row["destination"]) for row in rows] == [("s:1", "bronze")]
-
-
-# With events of one's own
-
-
-def test_the_messages_of_a_file_are_routed(tmp_path, routes):
-    path = tmp_path / "events.json"
-    path.write_bytes(TRADE + b"\n\n" + BOOK_CHANGE + b"\n")
-    rows = routes("--nats-servers=a:1", "--nats-subject=b.{{exchange}}.{{symbol}}", "--event", str(path))
-    assert [(row["payloadCase"], row["eventId"], row["destination"]) for row in rows] == [
-        ("trade", "check:0", "b.binance.BTC%2FUSDT"),
-        ("bookChange", "check:2.0", "b.okex.X"),
-        ("bookChange", "check:2.1", "b.okex.X"),
-    ]
-
-
-def test_an_event_file_is_shown_as_a_table_too(tmp_path, shown):
-    path = tmp_path / "event.json"
-    path.write_bytes(TRADE)
-    table = shown(*KAFKA, f"--event={path}")
-    assert "  trade         bronze       binance|BTC%2FUSDT|trade  payloadCase=trade dataType=trade" in table
 
 
 def test_the_sample_events_are_of_the_type_that_routes_take():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import re
 import subprocess
@@ -102,11 +100,6 @@ def test_the_schema_may_be_piped_to_head():
     assert (result.returncode, result.stdout, result.stderr) == (0, b"{\n", b"")
 
 
-def test_an_event_may_come_from_standard_input():
-    result = run("check", "--json", *KAFKA, "--event", "-", stdin=TRADE)
-    assert [row["key"] for row in json.loads(result.stdout)["routes"]] == ["e|S|trade"]
-
-
 def test_the_program_may_be_run_as_a_module():
     result = subprocess.run(
         [sys.executable, "-m", "bronze_sidecar", "chek"], capture_output=True, check=False
@@ -183,7 +176,7 @@ def test_completions_name_commands_and_flags(shell, capsys):
     [
         ("bronze-sidecar he", ["health", "help"]),
         ("bronze-sidecar send --conn", ["--connect-timeout"]),
-        ("bronze-sidecar check --ev", ["--event"]),
+        ("bronze-sidecar explain --ori", ["--origin"]),
         ("bronze-sidecar run --ev", []),
         ("bronze-sidecar run --nats-pass", ["--nats-pass", "--nats-pass-file"]),
     ],
@@ -243,7 +236,7 @@ def test_the_environment_is_read(refused, monkeypatch):
     )
 
 
-# check --event
+# explain
 
 
 @pytest.fixture
@@ -258,71 +251,20 @@ def problem(refused):
     return refuse
 
 
-@pytest.mark.parametrize("rest", [[], ["--json"], [*KAFKA]])
-def test_an_event_file_must_be_named(rest, problem):
-    assert problem("check", "--event", *rest) == "--event: needs a value. Write --event=FILE."
-
-
-def test_an_event_file_given_as_nothing_must_be_named(problem):
-    assert problem("check", "--event=") == "--event: does not name a file."
-
-
-def test_an_event_file_must_exist(problem):
-    assert problem("check", "--event=/no/such") == "--event: the file '/no/such' does not exist."
-
-
-def test_an_event_file_must_be_a_file(problem, tmp_path):
-    assert problem("check", f"--event={tmp_path}") == f"--event: the file '{tmp_path}' is a folder."
-
-
-def test_an_event_file_that_fails_while_it_is_read_is_refused(problem, tmp_path, monkeypatch):
-    def fail(_):
-        raise OSError(5, "Input/output error")
-
-    (tmp_path / "event").write_bytes(TRADE)
-    monkeypatch.setattr(Path, "read_bytes", fail)
-    assert problem("check", f"--event={tmp_path}/event") == (
-        "--event: the file cannot be read: Input/output error."
+def test_the_file_to_explain_must_be_named(problem):
+    assert problem("explain", "--json") == (
+        "FILE: is missing. Write the path of a file, or - for standard input."
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_an_event_file_must_hold_a_message(content, problem, tmp_path):
-    path = tmp_path / "event"
-    path.write_bytes(content)
-    assert problem("check", f"--event={path}") == f"--event: '{path}' contains no messages."
-
-
-def test_a_message_that_cannot_be_mapped_is_reported_with_its_line(problem, tmp_path):
-    path = tmp_path / "event"
-    path.write_bytes(TRADE + b"\n" + b'{"type":"trade"}\n')
-    assert problem("check", f"--event={path}").startswith(f"--event: {path}:2: trade: field 'exchange': ")
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"[]", b"{", b'{"type":"trad"}', b"null", b'"\x1b"'])
-def test_what_is_no_message_is_reported_with_its_line(content, problem, tmp_path):
-    path = tmp_path / "event"
-    path.write_bytes(content)
-    message = problem("check", f"--event={path}")
-    assert message.startswith(f"--event: {path}:1: ")
-    assert message.isprintable()
-
-
-def test_a_broken_configuration_is_reported_together_with_the_event_file(refused):
-    assert refused("check", "--event=/no/such", "--x").splitlines() == [
-        "2 problems in the configuration",
+def test_a_broken_configuration_is_reported_together_with_the_file_to_explain(refused):
+    assert refused("explain", "/no/such", "--x", "--meta=event_id:1", "--log-level=loud").splitlines() == [
+        "4 problems in the configuration",
         "  --x: no such option. `bronze-sidecar help options` lists them all.",
-        "  --event: the file '/no/such' does not exist.",
+        "  FILE: the file '/no/such' does not exist.",
+        "  --meta: must not have the key 'event_id': the sidecar writes it.",
+        "  --log-level: 'loud' is not one of the choices. Choose from debug, info, warning, error.",
     ]
-
-
-def test_an_event_file_given_twice_is_refused(problem):
-    assert problem("check", "--event=-", "--event=-") == "--event: is given twice. Give it once."
-
-
-def test_standard_input_may_hold_no_message(problem, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    assert problem("check", "--event=-") == "--event: '-' contains no messages."
 
 
 # run

@@ -316,8 +316,8 @@ def test_credentials_in_an_address_in_the_file_are_not_shown(flag, shown, tmp_pa
         [f"--nats-pass={MARKER}", "check"],
         ["--nats-pass", MARKER, "check"],
         ["schema", f"--nats-pass={MARKER}"],
-        ["check", "--event", f"--nats-pass={MARKER}"],
-        ["check", "--event", "--nats-pass", MARKER],
+        ["explain", "--meta", f"--nats-pass={MARKER}"],
+        ["explain", "--meta", "--nats-pass", MARKER],
         ["check", f"nats-pass={MARKER}"],
     ],
 )

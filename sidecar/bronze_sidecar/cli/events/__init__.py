@@ -1,0 +1,1 @@
+"""What becomes of single events: `explain` before they are sent, `tap` as they pass."""
