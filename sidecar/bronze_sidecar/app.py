@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from bronze_cli.program import version
 from bronze_cli.values import UNIX, is_loopback
 from bronze_client._generated.bronze.sidecar.v1 import sidecar_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -35,6 +34,8 @@ from bronze_sidecar.errors import Permanent
 from bronze_sidecar.ingest.dead_letter_file import DeadLetterFile
 from bronze_sidecar.ingest.failures import Failures
 from bronze_sidecar.ingest.server import SERVICE, SidecarService
+from bronze_sidecar.status.page import StatusPage
+from bronze_sidecar.status.snapshot import Snapshot
 from bronze_sidecar.telemetry.admin import Admin
 from bronze_sidecar.telemetry.logs import logger
 from bronze_sidecar.telemetry.metrics import Metrics, resident_bytes
@@ -64,9 +65,9 @@ class Sidecar:
         for lane in self.lanes:
             lane.on_lost = self._failures.lost
         self.service = SidecarService(config, self.lanes, self.metrics, self._failures)
+        self.snapshot = Snapshot(config, self.lanes, self.service, self._failures, self.metrics)
         self._health = health.HealthServicer()
         self._log = logger()
-        self._stopping = False
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -83,12 +84,16 @@ class Sidecar:
                 return EXIT_FAILED
         lanes = [asyncio.create_task(lane.run(), name=f"lane {lane.name}") for lane in self.lanes]
         stop = asyncio.create_task(self._stop.wait())
-        watching = [asyncio.create_task(self._watch_readiness()), asyncio.create_task(self._trim_memory())]
+        watching = [
+            asyncio.create_task(each)
+            for each in (self._watch_readiness(), self._trim_memory(), self.snapshot.history.run())
+        ]
         server = self._server()
         admin = None
         try:
             with _sockets(self.config) as unix_paths:
-                admin = await Admin(self.metrics, self.status).start(self.config.admin_listen)
+                page = StatusPage(self.snapshot.facts)
+                admin = await Admin(self.metrics, self.snapshot, page).start(self.config.admin_listen)
                 self._listen(server)
                 await server.start()
                 for path in unix_paths:
@@ -151,7 +156,7 @@ class Sidecar:
 
     async def _drain(self, server: grpc.aio.Server) -> int:
         """Refuse new batches, deliver what was accepted, and end the streams when they know."""
-        self._stopping = True
+        self.snapshot.stopping = True
         await self._health.enter_graceful_shutdown()
         self.service.drain()
         for lane in self.lanes:
@@ -199,44 +204,6 @@ class Sidecar:
     def _must_wait_for(lane: Lane) -> bool:
         """Whether a lane still delivers; what can be kept on disk need not wait for a bus that is away."""
         return bool(lane.events) and not (lane.spilling and lane.state != "ready")
-
-    def status(self) -> dict[str, object]:
-        """Describe the process for the admin port."""
-        not_ready = [f"{lane.name} is {lane.state}" for lane in self.lanes if lane.state != "ready"]
-        return {
-            "version": version(),
-            "stopping": self._stopping,
-            "not_ready": [*not_ready, *(["the sidecar is stopping"] if self._stopping else [])],
-            "hot_path": self.service.hot_path,
-            "publishing": "on" if self.lanes else "off: no back end is configured",
-            "memory": {"limit_bytes": self.config.memory_limit, "resident_bytes": resident_bytes()},
-            "streams": {"open": self.service.open_streams, "most": self.config.max_streams},
-            "sessions": {"remembered": self.service.sessions, "most": self.config.max_sessions},
-            "backends": {
-                lane.name: {
-                    "state": lane.state,
-                    "order": lane.order,
-                    "waiting_events": lane.events,
-                    "waiting_bytes": lane.bytes,
-                    "most_events": self.config.max_queue_events,
-                    "most_bytes": self.config.max_queue_bytes,
-                    "in_flight_events": lane.in_flight(),
-                    "oldest_unacknowledged_seconds": round(lane.oldest_age(), 3),
-                    **(
-                        {
-                            "on_disk_events": lane.spilling.events,
-                            "on_disk_bytes": lane.spilling.bytes,
-                            "most_on_disk_bytes": lane.spilling.max_bytes,
-                            "disk": lane.spilling.trouble or "ready",
-                        }
-                        if lane.spilling
-                        else {}
-                    ),
-                }
-                for lane in self.lanes
-            },
-            "last_failures": self._failures.last(),
-        }
 
     async def _watch_readiness(self) -> None:
         """Let gRPC health say SERVING once every back end has been reached."""

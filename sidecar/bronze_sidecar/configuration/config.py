@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class Config:
     """How the process runs, and the back ends that are on."""
 
     backends: tuple[Backend, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where each option that was given came from, by path: a flag, a variable, or a file and line."""
 
     config: Path | None = option(File(), "YAML file with options.", in_file=False)
     listen: tuple[str, ...] = option(
@@ -170,7 +172,11 @@ def configure(flags: Given, environ: Mapping[str, str]) -> Config:
     own = {each.attribute: values[each.path] for each in PROCESS_OPTIONS if each.path in values}
     own.setdefault("memory_limit", available_memory())
     derived = bounds(own["memory_limit"], own.get("max_event_bytes", MEBIBYTE))._asdict()
-    config = Config(backends=tuple(backend for backend in backends if backend), **{**derived, **own})
+    config = Config(
+        backends=tuple(backend for backend in backends if backend),
+        places={path: where for path, (where, _) in given.items()},
+        **{**derived, **own},
+    )
     for attribute, fault in _process_faults(config):
         if attribute in given and attribute not in values:
             continue  # what is wrong with it has been said

@@ -115,6 +115,11 @@ class Backlog:
         return min([*times, held] if held is not None else times, default=None)
 
     @property
+    def held(self) -> Sequence[HeldKey]:
+        """The keys that are held back."""
+        return [key for key in self._held if key.waiting]
+
+    @property
     def queued_since(self) -> float | None:
         """Since when the first record that nobody has tried has waited, if nothing goes before it."""
         return self._queue[0].since if self._queue and not self._first else None
@@ -231,7 +236,7 @@ class Backlog:
     def _settle_partly(self, batch: WriteBatch, errors: dict[int, DeliveryError], now: float) -> Settled:
         stored = stored_bytes = retried = given_up = 0
         left: list[Item] = []
-        refused: set[Order] = set()
+        refused: dict[Order, DeliveryError] = {}
         trouble: tuple[DeliveryError, Item] | None = None
         for place, item in enumerate(batch.items()):
             error = errors.get(place)
@@ -251,7 +256,7 @@ class Backlog:
             else:
                 retried += 1
                 trouble = trouble or (error, item)
-                refused.add(item.order)
+                refused.setdefault(item.order, error)
                 left.append(item)
         self._first.extendleft(reversed(left))
         if refused:
@@ -302,7 +307,7 @@ class Backlog:
             self._give_up(item, _poison(item))
         elif not self._has_failed(item, error):
             self._first.appendleft(item)
-            self._hold({item.order}, now)
+            self._hold({item.order: error}, now)
             key = self._held.get(item.order)
             key.is_suspect = is_loss or batch.is_alone
             key.probe_next = item.losses >= POISON_AFTER
@@ -335,7 +340,7 @@ class Backlog:
         self._held.go_on(probe.order)
         return Settled(1, probe.size, given_up=1)
 
-    def _hold(self, orders: set[Order], now: float) -> None:
+    def _hold(self, orders: dict[Order, DeliveryError], now: float) -> None:
         """Hold keys back: their records that would go first wait, in their order, until it is time."""
         held: dict[Order, list[Item]] = {}
         for item in self._first:
@@ -344,7 +349,7 @@ class Backlog:
         self._first = deque(item for item in self._first if item.order not in orders)
         for order, items in held.items():
             attempts = max(item.attempts for item in items)
-            self._held.hold(order, items, now + self._backoff.wait(attempts))
+            self._held.hold(order, items, now + self._backoff.wait(attempts), str(orders[order]))
 
     def _has_failed(self, item: Item, error: DeliveryError, *, counts: bool = True) -> bool:
         """Take note of a failed attempt; if that was the last, give the record up and return True."""

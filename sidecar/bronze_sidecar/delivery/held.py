@@ -23,6 +23,8 @@ class HeldKey:
     """Whether the first of them may be at fault for lost connections, and must be written alone."""
     probe_next: bool = False
     """Whether the one behind the suspect is to be tried instead, next time."""
+    reason: str = ""
+    """Why the first of them was not stored."""
 
 
 class HeldKeys:
@@ -40,12 +42,13 @@ class HeldKeys:
     def __iter__(self) -> Iterator[HeldKey]:
         return iter(self._keys.values())
 
-    def hold(self, order: Order, items: Iterable[Item], ready_at: float) -> None:
+    def hold(self, order: Order, items: Iterable[Item], ready_at: float, reason: str) -> None:
         """Hold a key back: these records go before all others of it, once it is time."""
         key = self._keys.setdefault(order, HeldKey())
         key.waiting.extendleft(reversed([*items]))
         key.ready_at = ready_at
         key.is_suspect = key.probe_next = False
+        key.reason = reason
 
     def follow(self, item: Item) -> bool:
         """Let a record wait behind the others of its key, if that is held back; return whether it is."""

@@ -16,6 +16,8 @@ from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.backlog import Backlog, Settled
 from bronze_sidecar.delivery.backoff import Backoff
 from bronze_sidecar.delivery.batch import OutcomeListener, WriteBatch
+from bronze_sidecar.delivery.destinations import Destinations
+from bronze_sidecar.delivery.held import HeldKey
 from bronze_sidecar.delivery.redirect import Redirect
 from bronze_sidecar.delivery.spilling import SpillBounds, Spilling
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
@@ -68,6 +70,12 @@ class Lane:
         self._fruitless = 0
         """Attempts in a row, to connect or to write, that stored nothing."""
         self._away_since = time.monotonic()
+        self._condition = "away"
+        self.since = time.time()
+        """Since when the back end has been ready, failing or away."""
+        self.last_error: tuple[float, str] | None = None
+        """When a write or a connection failed last, and why; records that were given up are not counted."""
+        self.destinations = Destinations()
         self._warned_at = self._warned_of_disk_at = -WARNING_INTERVAL_SECONDS
         self._log = logger().bind(backend=self.name)
         metrics.watch(self)
@@ -178,6 +186,17 @@ class Lane:
         oldest = self._backlog.oldest(self._in_flight)
         return time.monotonic() - oldest if oldest is not None else 0.0
 
+    def held(self) -> Sequence[HeldKey]:
+        """Return the keys that are held back: a record of each is tried again, others wait behind it."""
+        return self._backlog.held
+
+    def _note_condition(self) -> None:
+        """Remember since when the back end has been as it is."""
+        condition = "away" if self._absence else self.state.partition(":")[0]
+        if condition != self._condition:
+            self._condition = condition
+            self.since = time.time()
+
     def in_flight(self) -> int:
         """Return how many records are being written."""
         return len(self._in_flight.records) if self._in_flight else 0
@@ -231,6 +250,7 @@ class Lane:
         self.order = sink.order
         self._backlog.has_one_path = sink.has_one_path
         self._absence = ""
+        self._note_condition()
         self.connected.set()
         away = time.monotonic() - self._away_since
         self._log.info("connected", away_seconds=round(away, 3), waiting=self.events, order=sink.order)
@@ -242,6 +262,8 @@ class Lane:
         elif self._retry_limit:
             self._count_failed_opening(error)
         self._absence = f"{event}: {error}"
+        self._note_condition()
+        self.last_error = time.time(), str(error)
         self._warn(event, error)
         if isinstance(error, Disconnected) and error.repeated:
             self._log.warning("events may be stored twice", events=error.repeated, reason=str(error))
@@ -289,6 +311,7 @@ class Lane:
         now = time.monotonic()
         settled = self._account(self._backlog.settle(batch, failures, now))
         self.metrics.wrote(settled.stored, settled.stored_bytes, now - started)
+        self.destinations.note(batch.records)
         return settled
 
     def _account(self, settled: Settled) -> Settled:
@@ -299,6 +322,7 @@ class Lane:
             self.metrics.failed.inc(settled.given_up)
         if settled.trouble:
             error, item = settled.trouble
+            self.last_error = time.time(), str(error)
             self._warn("retrying", error, attempt=item.attempts, key=item.order[1])
         if settled.stored:
             if self._fruitless:
@@ -307,6 +331,7 @@ class Lane:
             self._trouble = ""
         elif settled.trouble:
             self._trouble = str(settled.trouble[0])
+        self._note_condition()
         self._less.set()
         if self.spilling:
             self.spilling.look()

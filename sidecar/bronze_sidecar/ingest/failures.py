@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import chain
 from typing import NamedTuple
 
 from bronze_sidecar.envelope.event import Event
@@ -17,7 +19,45 @@ from bronze_sidecar.telemetry.logs import logger
 
 LOG_INTERVAL_SECONDS = 10.0
 SHOWN_FAILURES = 10
+"""Of each kind."""
+CALM_SECONDS = 60.0
+"""After which failures are a new trouble."""
 _LOG_EVENTS: dict[Kind, str] = {"rejected": "events rejected", "failed": "events given up"}
+
+
+class Tally:
+    """How many failures of one kind there were, and since when they have come."""
+
+    __slots__ = ("count", "last", "reason", "since")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.since = 0.0
+        """When the first came of those that followed each other closely."""
+        self.last = 0.0
+        self.reason = ""
+        """Why the last one failed."""
+
+    def add(self, reason: str) -> None:
+        """Count one."""
+        now = time.time()
+        if now - self.last > CALM_SECONDS:
+            self.since = now
+        self.count += 1
+        self.last, self.reason = now, reason
+
+
+class Tallies:
+    """The failures of each kind."""
+
+    __slots__ = ("failed", "rejected")
+
+    def __init__(self) -> None:
+        self.rejected = Tally()
+        self.failed = Tally()
+
+    def of(self, kind: Kind) -> Tally:
+        return self.rejected if kind == "rejected" else self.failed
 
 
 class Failures:
@@ -25,7 +65,10 @@ class Failures:
 
     def __init__(self, put_letter: Callable[[DeadLetter], None] | None = None) -> None:
         self._put_letter = put_letter
-        self._last: deque[dict[str, object]] = deque(maxlen=SHOWN_FAILURES)
+        self._last: dict[Kind, deque[dict[str, object]]] = {
+            kind: deque(maxlen=SHOWN_FAILURES) for kind in _LOG_EVENTS
+        }
+        self._tallies: dict[str, Tallies] = {}
         self._quiet: dict[tuple[str, Kind], _Quiet] = {}
 
     def add(self, letter: DeadLetter) -> None:
@@ -40,8 +83,16 @@ class Failures:
             "level": letter.level,
             "reason": letter.reason,
         }
+        self.tallies(letter.backend).of(letter.kind).add(letter.reason)
         known: dict[str, object] = {name: value for name, value in facts.items() if value is not None}
-        self._last.append({"time": letter.time.isoformat(timespec="milliseconds"), **known})
+        shown = {"source": letter.source, "destination": letter.destination}
+        self._last[letter.kind].append(
+            {
+                "time": letter.time.isoformat(timespec="milliseconds"),
+                **known,
+                **{name: value for name, value in shown.items() if value},
+            }
+        )
         quiet = self._quiet.get((letter.backend, letter.kind))
         if quiet:
             quiet.count += 1
@@ -74,8 +125,12 @@ class Failures:
         )
 
     def last(self) -> list[dict[str, object]]:
-        """Return the last failures, the newest last."""
-        return [*self._last]
+        """Return the last failures of each kind, the newest last."""
+        return sorted(chain.from_iterable(self._last.values()), key=lambda each: str(each["time"]))
+
+    def tallies(self, backend: str = "") -> Tallies:
+        """Return how many there were at a back end; what was rejected belongs to none."""
+        return self._tallies.setdefault(backend, Tallies())
 
     def close(self) -> None:
         """Log what has not been logged yet."""
@@ -136,6 +191,7 @@ class StreamFailures:
         self._failures = failures
         self._context = context
         self._producer_id = producer_id
+        self.tallies = Tallies()
 
     def place_of(self, event: Event) -> StreamPlace:
         return place(event.id.rpartition(":")[2])
@@ -181,6 +237,7 @@ class StreamFailures:
         **facts: object,
     ) -> None:
         position, level = where
+        self.tallies.of(kind).add(reason)
         event_id = f"{self._context.stream_id}:{position}"
         self._failures.add(
             DeadLetter(

@@ -256,8 +256,9 @@ class Intake:
         metrics: Metrics,
         operators: StreamFailures,
     ) -> None:
-        self._context = context
-        self._operators = operators
+        self.context = context
+        """What the producer says of its stream."""
+        self.operators = operators
         self._admission = admission
         # Every event carries the context.
         shared = sum(len(key) + len(value) for key, value in context.meta.items()) + USUAL_EVENT_BYTES
@@ -281,8 +282,8 @@ class Intake:
         return native.scanner_type()(
             Event,
             id_prefix=self._id_prefix,
-            source=(self._context.source, self._source_field),
-            origin=(self._context.origin, self._origin_field),
+            source=(self.context.source, self._source_field),
+            origin=(self.context.origin, self._origin_field),
             context_meta=[(*entry, map_entry(META, *entry)) for entry in self._context_meta.items()],
             needs_meta=self._needs_meta,
             longest_name=LONGEST_NAME,
@@ -302,12 +303,12 @@ class Intake:
         """
         seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
         ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
-        ticket = Ticket(contents, self._operators, done)
+        ticket = Ticket(contents, self.operators, done)
         self._metrics.received.inc(ticket.messages)
         self._metrics.received_bytes.inc(len(request))
         slices: Iterable[Groups]
         if contents.dropped is not None:
-            end = end_event(self._context, self.exchange, contents.first_position, contents.dropped)
+            end = end_event(self.context, self.exchange, contents.first_position, contents.dropped)
             slices = [[[end]]]
         elif contents.are_envelopes:
             slices = self._from_envelopes(contents, request, ingest_field, ticket)
@@ -474,7 +475,7 @@ class Intake:
     ) -> list[Event]:
         events: list[Event] = []
         prefix, cases, heads = self._id_prefix, CASE_BY_FIELD, EVENT_ID_HEADS
-        own_source, own_origin, own_meta = self._context.source, self._context.origin, self._context_meta
+        own_source, own_origin, own_meta = self.context.source, self.context.origin, self._context_meta
         needs_meta, longest = self._needs_meta, LONGEST_NAME
         for envelope, event, position in zip(envelopes, typed, positions, strict=True):
             case = cases.get(event.WhichOneof("payload")) if event is not None else None

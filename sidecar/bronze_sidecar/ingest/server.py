@@ -84,9 +84,9 @@ class SidecarService:
         )
 
     @property
-    def sessions(self) -> int:
-        """How many runs of producers are remembered."""
-        return len(self._sessions)
+    def sessions(self) -> list[tuple[tuple[str, str], ProducerSession]]:
+        """The runs of producers that are remembered, each by producer and stream."""
+        return self._sessions.items()
 
     @property
     def hot_path(self) -> str:
@@ -237,6 +237,7 @@ class SidecarService:
             outcome=session.outcome_since(known),
             takes_end=True,
         )
+        session.open(intake)
         # Before it is written: whoever opens the stream again meanwhile must find this connection.
         session.take_over = taken_over.set
         try:

@@ -11,7 +11,9 @@ from typing import Any
 
 from bronze_client.schema import Outcome
 
+from bronze_sidecar.ingest.failures import Tallies
 from bronze_sidecar.ingest.intake import Contents, Intake, Ticket
+from bronze_sidecar.mapping.mapper import StreamContext
 
 # What is remembered for producers that are gone is bounded by number and by age; what they may not have
 # heard of, by batches and by failures.
@@ -50,6 +52,15 @@ class ProducerSession:
         self.take_over: Callable[[], None] | None = None
         """Ends the connection that the session has now."""
         self.idle_since = time.monotonic()
+        self.context = StreamContext(stream_id="-")
+        """What the producer said of its stream when it opened it."""
+        self.opened_at = time.time()
+        self.messages = 0
+        """Messages that were taken in."""
+        self.next_position = 0
+        """That of the message which comes next."""
+        self.tallies = Tallies()
+        """What became of its messages that were not published."""
         self.exchange = ""
         """That of the newest event; empty if there was none."""
         self.forgotten = acknowledged
@@ -62,6 +73,11 @@ class ProducerSession:
         self._told = acknowledged
         """The newest batch that the producer was sent the outcome of."""
         self._told_enough = asyncio.Event()
+
+    def open(self, intake: Intake) -> None:
+        """Take note of a new connection, and what is said of the stream there."""
+        self.context, self.opened_at = intake.context, time.time()
+        intake.operators.tallies = self.tallies
 
     async def one_by_one(self, take: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take a request in after the one before it, on this connection or an earlier one.
@@ -82,6 +98,8 @@ class ProducerSession:
     async def take(self, intake: Intake, contents: Contents, request: bytes) -> None:
         """Take a new batch in."""
         self.accepted = contents.sequence
+        self.messages += len(contents.messages)
+        self.next_position = contents.first_position + len(contents.messages)
         self.events_on_the_way += len(contents.messages)
         self.bytes_on_the_way += contents.size
         try:
@@ -91,6 +109,8 @@ class ProducerSession:
         except Exception:
             # Whatever went wrong, the producer sends the batch again.
             self.accepted = contents.sequence - 1
+            self.messages -= len(contents.messages)
+            self.next_position = contents.first_position
             self.events_on_the_way -= len(contents.messages)
             self.bytes_on_the_way -= contents.size
             raise
@@ -188,6 +208,10 @@ class ProducerSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def items(self) -> list[tuple[tuple[str, str], ProducerSession]]:
+        """Return each session with its producer and stream."""
+        return [*self._sessions.items()]
 
     def resume(self, producer_id: str, stream_id: str, known: int) -> ProducerSession | None:
         """Return the session of a producer that comes back and knows of so many batches.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -148,3 +149,23 @@ class LaneMetrics:
             metrics.spooled_bytes.labels(backend).set_function(lambda: on_disk.bytes)
             metrics.spool_limit.labels(backend).set(on_disk.max_bytes)
         metrics.ready.labels(backend).set_function(lambda: lane.state == "ready")
+
+
+def total(counter: Counter) -> float:
+    """Return a counter's value, added up over its labels."""
+    return sum(value for _, value in _readings(counter))
+
+
+def by_backend(counter: Counter) -> dict[str, float]:
+    """Return a counter's value for each back end."""
+    values: defaultdict[str, float] = defaultdict(float)
+    for labels, value in _readings(counter):
+        values[labels["backend"]] += value
+    return values
+
+
+def _readings(counter: Counter) -> Iterator[tuple[Mapping[str, str], float]]:
+    for metric in counter.collect():
+        yield from (
+            (sample.labels, sample.value) for sample in metric.samples if sample.name.endswith("_total")
+        )

@@ -107,12 +107,14 @@ async def test_what_was_only_counted_is_logged_at_the_end() -> None:
     assert [each["count"] for each in logs] == [1, 2]
 
 
-async def test_the_last_ten_are_remembered() -> None:
+async def test_the_last_ten_of_each_kind_are_remembered() -> None:
     failures = Failures()
     mine = ticket(failures, Batch(json=[b"{}"]))
+    mine.rejected(0, "not a message", b"{}")
     for position in range(12):
         mine.failed(record(f"s:{position}.0"), "nats", "too large")
-    last = failures.last()
+    rejected, *last = failures.last()
+    assert (rejected["kind"], rejected["position"], rejected["reason"]) == ("rejected", 0, "not a message")
     assert [each["position"] for each in last] == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     assert last[0].pop("time")
     assert last[0] == {
@@ -122,6 +124,8 @@ async def test_the_last_ten_are_remembered() -> None:
         "position": 2,
         "level": 0,
         "reason": "too large",
+        "source": "test",
+        "destination": "a",
     }
     failures.close()
 

@@ -16,6 +16,7 @@ PACKAGE = SIDECAR / "bronze_sidecar"
 ORDER = [
     {"cli"},
     {"app"},
+    {"status"},
     {"ingest"},
     {"delivery", "mapping"},
     {"configuration"},
