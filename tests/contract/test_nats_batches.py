@@ -224,6 +224,23 @@ async def test_a_subject_that_the_user_may_not_publish_to_is_named(
     assert all("--nats-user" in str(error) for error in errors.values())
 
 
+async def test_messages_to_a_forbidden_subject_do_not_cost_a_write_each(start_nats: StartNats) -> None:
+    allowed = 'publish: ["$JS.API.>", "x.A"], subscribe: ["_INBOX.>"]'
+    server = start_nats(
+        config=f"authorization: {{ users: [ {{ user: w, password: p, permissions: {{ {allowed} }} }} ] }}"
+    )
+    made = backend(reach(server.port), "--nats-user=w", "--nats-pass=p", *SUBJECT)
+    batch = records(made, [trade("AB"[number % 2], number) for number in range(1000)])
+    async with made.open(Route(made.rules())) as sink:
+        failures = {failure.place: failure.error for failure in await sink.write(batch)}
+        refused = [place for place, error in failures.items() if isinstance(error, Permanent)]
+        assert refused == list(range(1, 1000, 2))
+        assert {type(error) for error in failures.values()} == {Permanent, NotTried}
+        left = [place for place in sorted(failures) if place not in refused]
+        assert await sink.write([batch[place] for place in left]) == []
+    assert 0 not in failures
+
+
 # -- three servers
 
 

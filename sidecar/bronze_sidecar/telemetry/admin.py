@@ -69,7 +69,8 @@ class Admin:
         self._facts = facts
         self._page = page
         self._connections: dict[asyncio.StreamWriter, None] = {}
-        self._watchers = 0
+        self.watchers = 0
+        """How many watch the page."""
 
     async def start(self, address: str) -> asyncio.Server:
         """Listen at host:port."""
@@ -85,7 +86,7 @@ class Admin:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 method, path = _request(head)
-                watches = method == b"GET" and path == EVENTS and self._watchers < MOST_WATCHERS
+                watches = method == b"GET" and path == EVENTS and self.watchers < MOST_WATCHERS
                 if not watches:
                     writer.write(self._response(method, path))
                     await writer.drain()
@@ -103,7 +104,7 @@ class Admin:
         """Send the sections that have changed, until the reader is gone or does not read."""
         # It does ask for something; and it has a bound of its own.
         del self._connections[writer]
-        self._watchers += 1
+        self.watchers += 1
         gone = asyncio.create_task(reader.read(1))
         try:
             # Whatever is written has to be on its way before there is more.
@@ -121,7 +122,7 @@ class Admin:
         except TimeoutError:
             writer.transport.abort()
         finally:
-            self._watchers -= 1
+            self.watchers -= 1
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
 

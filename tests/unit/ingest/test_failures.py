@@ -111,6 +111,7 @@ async def test_the_last_ten_of_each_kind_are_remembered() -> None:
     failures = Failures()
     mine = ticket(failures, Batch(json=[b"{}"]))
     mine.rejected(0, "not a message", b"{}")
+    mine.tell_operators()
     for position in range(12):
         mine.failed(record(f"s:{position}.0"), "nats", "too large")
     rejected, *last = failures.last()

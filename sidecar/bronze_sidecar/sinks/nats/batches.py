@@ -87,8 +87,11 @@ class BatchConfirmation:
         The answer is empty if there is none: the message did not reach the server.
         """
         index = self._first_refused() if self.stored is None else self.stored
-        is_forbidden = self._records[index].address.destination in self.forbidden
-        return index, FORBIDDEN.encode() if is_forbidden else self.refusals.get(index + 1, b"")
+        return index, FORBIDDEN.encode() if self.is_forbidden(index) else self.refusals.get(index + 1, b"")
+
+    def is_forbidden(self, index: int) -> bool:
+        """Tell whether the user may not publish to a message's subject."""
+        return self._records[index].address.destination in self.forbidden
 
     def _first_refused(self) -> int:
         """Return the index of the message at fault if the server did not say how many are stored."""

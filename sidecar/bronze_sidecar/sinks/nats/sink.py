@@ -252,7 +252,12 @@ class NatsSink:
         stored = window.stored or 0
         not_tried = NotTried("a message before it was not stored")
         not_tried.may_be_stored = window.stored is None
-        failures = [Failed(place, not_tried) for place in places[stored:]]
+        # The server has said so of one message for each such subject; the others need not be sent again.
+        forbidden = Permanent(FORBIDDEN)
+        failures = [
+            Failed(place, forbidden if window.is_forbidden(index) else not_tried)
+            for index, place in enumerate(places[stored:], stored)
+        ]
         error: DeliveryError = refusal(answer) if answer else Transient("the message was lost on its way")
         failures[refused - stored] = Failed(places[refused], error)
         return failures
