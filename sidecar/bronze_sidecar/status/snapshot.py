@@ -15,7 +15,7 @@ from bronze_sidecar.envelope.payloads import ORIGINS
 from bronze_sidecar.ingest.failures import Failures, Tally
 from bronze_sidecar.ingest.server import SidecarService
 from bronze_sidecar.ingest.session import ProducerSession
-from bronze_sidecar.status.history import FlowHistory, LaneSample, FlowSample, per_second
+from bronze_sidecar.status.history import FlowHistory, FlowSample, LaneSample, per_second
 from bronze_sidecar.status.problems import problems
 from bronze_sidecar.status.settings import masked, settings
 from bronze_sidecar.status.wording import iso
