@@ -64,8 +64,8 @@ class Spool:
         # SQLite would delete it with the newest events, for it belongs to no file.
         if _size(log) and not _size(self._path):
             raise Permanent(
-                f"the disk queue {self._path} is missing, but its log {log.name} is there and may hold events:"
-                " bring the file back, or move the log away to start without the events in both"
+                f"the disk queue {self._path} is missing, but its log {log.name} is there and may hold"
+                " events: bring the file back, or move the log away to start without the events in both"
             )
         return self._open()
 
