@@ -3,8 +3,8 @@
 Exits with 1 if a promise is broken: an event that was acknowledged and is not on the bus, one that is out of
 order where order is promised, one that the producer never heard of, more memory than allowed.
 
-Seconds count from the end of the fault: `bus s` until the bus confirmed what another client wrote, `resumed
-s` until an event of the sidecar's was acknowledged again, `recovery s` until all were that had waited. `late`,
+Seconds count from the fault's end: `bus s` until the bus confirmed what another client wrote, `resumed s`
+until an event of the sidecar's was acknowledged again, `recovery s` until all were that had waited. `late`,
 which no promise excludes, means 5 seconds more than the bus itself took; the machine may have been busy.
 """
 

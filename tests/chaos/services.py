@@ -53,7 +53,7 @@ class Kafka(Target):
         producer = Producer({"bootstrap.servers": self._cluster.brokers, "acks": "all", "log_level": 0})
         errors: list[Any] = []
         for partition in range(PARTITIONS):
-            headers = {"eventId": f"{FILLER}:probe"}
+            headers: list[tuple[str, str | bytes | None]] = [("eventId", f"{FILLER}:probe")]
             producer.produce(
                 "bronze",
                 b"",
