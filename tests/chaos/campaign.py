@@ -93,15 +93,18 @@ class Row:
     name: str
     findings: Findings | None = None
     remark: str = ""
+    failure: str = ""
+    """Why the cell came to no end."""
 
     @property
     def broken(self) -> list[str]:
-        return self.findings.broken() if self.findings else []
+        return self.findings.broken() if self.findings else [*filter(None, [self.failure])]
 
     def cells(self) -> Sequence[str]:
         found = self.findings
         if found is None:
-            return self.name, "n/a", *[""] * (len(COLUMNS) - 3), self.remark
+            verdict = f"FAILED: {self.failure}" if self.failure else self.remark
+            return self.name, "n/a", *[""] * (len(COLUMNS) - 3), verdict
         counts = (found.sent, found.lost, found.reordered, found.duplicates)
         times = (found.bus_seconds, found.resumed_seconds, found.recovery_seconds)
         seconds = [f"{each:.1f}" for each in times]
@@ -180,6 +183,8 @@ def _run(chosen: Chosen, seed: int) -> Row:
         return Row(name, remark=str(reason))
     except Unavailable as reason:
         return Row(name, remark=f"left out: {reason}")
+    except Exception as error:  # noqa: BLE001 - the other cells are still to come
+        return Row(name, failure=f"{type(error).__name__}: {error}"[:300])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import nats
 import redis.asyncio
 from buses import SYMBOLS, NatsBus, RedisBus
-from chaos.targets import FILLER, Target
+from chaos.targets import FILLER, Stored, Target
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StreamConfig
 from redis_groups import DURABLE, NAME, RedisSentinels, ReplicatedCluster
@@ -118,6 +119,14 @@ class ReplicatedNats(Nats):
             except Exception:  # noqa: BLE001 - the servers may still have to find each other
                 await asyncio.sleep(0.1)
         raise RuntimeError("the stream could not be made")
+
+    async def stored(self) -> Stored:
+        async with asyncio.timeout(60):
+            while True:
+                # Until the server that was away has caught up.
+                with contextlib.suppress(nats.errors.Error):
+                    return await super().stored()
+                await asyncio.sleep(0.5)
 
     @property
     def port(self) -> int:
