@@ -65,7 +65,7 @@ class Comparison:
 
 def _made(each: Intake, batch: Batch, request: bytes) -> tuple[list[Any], list[Any]]:
     contents = Contents(batch)
-    ticket = Ticket(contents, each._operators, Mock())  # noqa: SLF001
+    ticket = Ticket(contents, each.operators, Mock())
     slices = each._from_envelopes(contents, request, INGEST_FIELD, ticket)  # noqa: SLF001
     events = [event for groups in slices for group in groups for event in group]
     return events, [(failure.position, failure.reason) for failure in ticket.failures]
