@@ -76,6 +76,8 @@ class Lane:
         self.last_error: tuple[float, str] | None = None
         """When a write or a connection failed last, and why; records that were given up are not counted."""
         self.destinations = Destinations()
+        self.on_stored: Callable[[Sequence[Record]], None] | None = None
+        """Sees the records of each write that were stored, if anybody looks at them."""
         self._warned_at = self._warned_of_disk_at = -WARNING_INTERVAL_SECONDS
         self._log = logger().bind(backend=self.name)
         metrics.watch(self)
@@ -312,6 +314,9 @@ class Lane:
         settled = self._account(self._backlog.settle(batch, failures, now))
         self.metrics.wrote(settled.stored, settled.stored_bytes, now - started)
         self.destinations.note(batch.records)
+        if self.on_stored:
+            failed = {failure.place for failure in failures}
+            self.on_stored([each for place, each in enumerate(batch.records) if place not in failed])
         return settled
 
     def _account(self, settled: Settled) -> Settled:

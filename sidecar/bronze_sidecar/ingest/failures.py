@@ -28,7 +28,7 @@ _LOG_EVENTS: dict[Kind, str] = {"rejected": "events rejected", "failed": "events
 class Tally:
     """How many failures of one kind there were, and since when they have come."""
 
-    __slots__ = ("count", "last", "reason", "since")
+    __slots__ = ("count", "destination", "last", "reason", "since")
 
     def __init__(self) -> None:
         self.count = 0
@@ -37,14 +37,16 @@ class Tally:
         self.last = 0.0
         self.reason = ""
         """Why the last one failed."""
+        self.destination = ""
+        """Where it would have gone."""
 
-    def add(self, reason: str) -> None:
+    def add(self, reason: str, destination: str = "") -> None:
         """Count one."""
         now = time.time()
         if now - self.last > CALM_SECONDS:
             self.since = now
         self.count += 1
-        self.last, self.reason = now, reason
+        self.last, self.reason, self.destination = now, reason, destination
 
 
 class Tallies:
@@ -65,6 +67,8 @@ class Failures:
 
     def __init__(self, put_letter: Callable[[DeadLetter], None] | None = None) -> None:
         self._put_letter = put_letter
+        self.watch: Callable[[DeadLetter], None] | None = None
+        """Sees each failure, if anybody looks at them."""
         self._last: dict[Kind, deque[dict[str, object]]] = {
             kind: deque(maxlen=SHOWN_FAILURES) for kind in _LOG_EVENTS
         }
@@ -75,6 +79,8 @@ class Failures:
         """Take note of a failure."""
         if self._put_letter:
             self._put_letter(letter)
+        if self.watch:
+            self.watch(letter)
         facts = {
             "kind": letter.kind,
             "backend": letter.backend or None,
@@ -83,7 +89,7 @@ class Failures:
             "level": letter.level,
             "reason": letter.reason,
         }
-        self.tallies(letter.backend).of(letter.kind).add(letter.reason)
+        self.tallies(letter.backend).of(letter.kind).add(letter.reason, letter.destination)
         known: dict[str, object] = {name: value for name, value in facts.items() if value is not None}
         shown = {"source": letter.source, "destination": letter.destination}
         self._last[letter.kind].append(
