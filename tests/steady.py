@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from bronze_client import PublishError, connect
+from bronze_client import PublishError, connect_sync
 from buses import trade
 
 PAUSE_SECONDS = 0.05
@@ -25,21 +24,30 @@ def steady(
     """Have producers publish at a pace, in a thread of their own, until the block ends."""
     stop = threading.Event()
 
-    async def produce(number: int) -> None:
-        options = {"stream_id": f"{name}-{number}", "source": f"{name}/{number}", "origin": "realtime"}
-        with contextlib.suppress(PublishError):
-            async with connect(address, close_timeout=0.1, **options) as publisher:  # type: ignore[arg-type]
-                position = 0
-                while not stop.is_set():
-                    for _ in range(max(1, int(each_second * PAUSE_SECONDS))):
+    def produce() -> None:
+        with contextlib.ExitStack() as stack:
+            # What became of their events is not what such a test asks.
+            stack.enter_context(contextlib.suppress(PublishError))
+            publishers = [
+                stack.enter_context(
+                    connect_sync(
+                        address,
+                        stream_id=f"{name}-{number}",
+                        source=f"{name}/{number}",
+                        origin="realtime",
+                        close_timeout=0.1,
+                    )
+                )
+                for number in range(1, producers + 1)
+            ]
+            position = 0
+            while not stop.wait(PAUSE_SECONDS):
+                for _ in range(max(1, int(each_second * PAUSE_SECONDS))):
+                    for publisher in publishers:
                         publisher.publish(message(position))
-                        position += 1
-                    await asyncio.sleep(PAUSE_SECONDS)
+                    position += 1
 
-    async def produce_all() -> None:
-        await asyncio.gather(*(produce(number) for number in range(1, producers + 1)))
-
-    thread = threading.Thread(target=asyncio.run, args=(produce_all(),), daemon=True)
+    thread = threading.Thread(target=produce, daemon=True)
     thread.start()
     try:
         yield

@@ -35,6 +35,7 @@ from bronze_sidecar.ingest.dead_letter_file import DeadLetterFile
 from bronze_sidecar.ingest.failures import Failures
 from bronze_sidecar.ingest.server import SERVICE, SidecarService
 from bronze_sidecar.status.page import StatusPage
+from bronze_sidecar.status.producer_gauges import ProducerGauges
 from bronze_sidecar.status.snapshot import Snapshot
 from bronze_sidecar.tap.service import TapService
 from bronze_sidecar.telemetry.admin import Admin
@@ -62,11 +63,12 @@ class Sidecar:
             if config.dead_letter_file
             else None
         )
-        self._failures = Failures(self._dead_letters.put if self._dead_letters else None)
+        self._failures = Failures(self._dead_letters.put if self._dead_letters else None, self.metrics)
         for lane in self.lanes:
             lane.on_lost = self._failures.lost
         self.service = SidecarService(config, self.lanes, self.metrics, self._failures)
         self._tap = TapService(self.lanes, self._failures, is_on=config.tap)
+        self.metrics.registry.register(ProducerGauges(lambda: self.service.sessions))
         self.snapshot = Snapshot(config, self.lanes, self.service, self._failures, self.metrics)
         self._health = health.HealthServicer()
         self._log = logger()

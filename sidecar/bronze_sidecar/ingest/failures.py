@@ -13,9 +13,11 @@ from typing import NamedTuple
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.envelope.payloads import ORIGINS
 from bronze_sidecar.ingest.dead_letters import DeadLetter, Form, Kind
+from bronze_sidecar.ingest.failure_classes import class_of, payload_case_of
 from bronze_sidecar.mapping.mapper import StreamContext
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.telemetry.logs import logger
+from bronze_sidecar.telemetry.metrics import Metrics
 
 LOG_INTERVAL_SECONDS = 10.0
 SHOWN_FAILURES = 10
@@ -65,8 +67,11 @@ class Tallies:
 class Failures:
     """Hears of every failure in the process."""
 
-    def __init__(self, put_letter: Callable[[DeadLetter], None] | None = None) -> None:
+    def __init__(
+        self, put_letter: Callable[[DeadLetter], None] | None = None, metrics: Metrics | None = None
+    ) -> None:
         self._put_letter = put_letter
+        self._metrics = metrics or Metrics()
         self.watch: Callable[[DeadLetter], None] | None = None
         """Sees each failure, if anybody looks at them."""
         self._last: dict[Kind, deque[dict[str, object]]] = {
@@ -75,8 +80,10 @@ class Failures:
         self._tallies: dict[str, Tallies] = {}
         self._quiet: dict[tuple[str, Kind], _Quiet] = {}
 
-    def add(self, letter: DeadLetter) -> None:
+    def add(self, letter: DeadLetter, payload_case: str) -> None:
         """Take note of a failure."""
+        reason_class = class_of(letter.kind, letter.reason)
+        self._metrics.failures.labels(letter.kind, letter.backend, payload_case, reason_class).inc()
         if self._put_letter:
             self._put_letter(letter)
         if self.watch:
@@ -127,7 +134,8 @@ class Failures:
                 origin=event.origin,
                 form="envelope",
                 content=event.envelope,
-            )
+            ),
+            event.payload_case,
         )
 
     def last(self) -> list[dict[str, object]]:
@@ -209,8 +217,9 @@ class StreamFailures:
             "failed",
             reason,
             self.place_of(event),
-            "envelope",
-            event.envelope,
+            event.payload_case,
+            form="envelope",
+            content=event.envelope,
             backend=backend,
             destination=record.address.destination,
             source=event.source,
@@ -224,8 +233,9 @@ class StreamFailures:
             "rejected",
             reason,
             where,
-            form,
-            content,
+            payload_case_of(reason),
+            form=form,
+            content=content,
             source=context.source,
             origin=ORIGINS[context.origin],
             request_id=context.request_id,
@@ -233,15 +243,7 @@ class StreamFailures:
             meta=context.meta,
         )
 
-    def _add(
-        self,
-        kind: Kind,
-        reason: str,
-        where: StreamPlace,
-        form: Form,
-        content: bytes,
-        **facts: object,
-    ) -> None:
+    def _add(self, kind: Kind, reason: str, where: StreamPlace, payload_case: str, **facts: object) -> None:
         position, level = where
         self.tallies.of(kind).add(reason)
         event_id = f"{self._context.stream_id}:{position}"
@@ -255,8 +257,7 @@ class StreamFailures:
                 position=position,
                 level=level,
                 producer_id=self._producer_id,
-                form=form,
-                content=content,
                 **facts,  # type: ignore[arg-type]
-            )
+            ),
+            payload_case,
         )

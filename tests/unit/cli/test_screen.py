@@ -66,13 +66,17 @@ def texts(found: list[Line]) -> list[str]:
 def test_there_is_everything_where_there_is_room() -> None:
     assert texts(lines(facts(), 200)) == [
         "Bronze Sidecar 1.2.3 · up 1 min 1 s · 20:00:00 UTC",
-        "receives 20/s · 7 messages · 1 filtered · 2 rejected · 0 given up ·"
-        " memory 1.0 MiB of 4.0 MiB (25 %)",
+        (
+            "receives 20/s · 7 messages · 1 filtered · 2 rejected · 0 given up ·"
+            " memory 1.0 MiB of 4.0 MiB (25 %)"
+        ),
         "",
         "All is well",
         "",
-        "BACK END  STATE     RATE  WAITING  QUEUE  OLDEST  GIVEN UP  RETRIED  PUBLISHED  ON DISK"
-        "  LAST MINUTES",
+        (
+            "BACK END  STATE     RATE  WAITING  QUEUE  OLDEST  GIVEN UP  RETRIED  PUBLISHED  ON DISK"
+            "  LAST MINUTES"
+        ),
         "NATS      ready  1,234/s       50   50 %     2 s         0        7     99,000        0  ▁▄█",
         "",
         "PRODUCER           RATE  POSITION  UNACKNOWLEDGED  REFUSED  ORIGIN    STREAM",

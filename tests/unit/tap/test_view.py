@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -12,7 +13,6 @@ from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.ingest.dead_letters import DeadLetter
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
-from bronze_sidecar.tap import view as module
 from bronze_sidecar.tap.view import View
 from configurations import NATS, backend_of
 
@@ -23,7 +23,7 @@ ROUTE = Route(backend_of(*NATS, "--nats-subject-template=bronze.{{symbol}}").rul
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the time, which stands still unless a test moves it."""
     now = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 

@@ -118,7 +118,7 @@ def _draw(screen: TextIO, shown: Sequence[Line], width: int, height: int) -> Non
         more = len(shown) - height + 1
         shown = [*shown[: height - 1], Line(f"… {more} more lines", DIM)]
     has_colours = not os.environ.get("NO_COLOR")
-    text = f"{CLEAR_LINE}\r\n".join(
+    text = f"{CLEAR_LINE}\n".join(
         f"\x1b[{line.style}m{line.text[:width]}\x1b[0m" if line.style and has_colours else line.text[:width]
         for line in shown
     )
