@@ -26,7 +26,7 @@ class Null(Backend):
     name = "null"
     title = "Null"
     max_batch_size: int = 1024
-    max_batch_delay_ms: int = 2
+    max_batch_delay_ms: int = 0
 
     @asynccontextmanager
     async def open(self, route: Route) -> AsyncIterator[Sink]:
