@@ -48,6 +48,7 @@ class NullSink:
     forgets_ids_after: float | None = None
     order = "strict"
     has_one_path = True
+    advice = ""
 
     async def ping(self) -> None:
         """Answer."""

@@ -28,6 +28,7 @@ from bronze_sidecar.telemetry.logs import logger
 from bronze_sidecar.telemetry.metrics import LaneMetrics
 
 WARNING_INTERVAL_SECONDS = 10.0
+ADVICE_INTERVAL_SECONDS = 600.0
 IDLE_PING_SECONDS = 5.0
 MOMENT_SECONDS = 0.0005
 """What is not worth waiting for: timers count milliseconds."""
@@ -83,6 +84,7 @@ class Lane:
         """When a write or a connection failed last, and why; records that were given up are not counted."""
         self.destinations = Destinations()
         self._warned_at = self._warned_of_disk_at = -WARNING_INTERVAL_SECONDS
+        self._advised_at = -ADVICE_INTERVAL_SECONDS
         self._log = logger().bind(backend=self.name)
         metrics.watch(self)
 
@@ -323,6 +325,9 @@ class Lane:
         now = time.monotonic()
         settled = self._account(self._backlog.settle(batch, failures, now))
         self.metrics.wrote(settled.stored, settled.stored_bytes, now - started)
+        if sink.advice and now - self._advised_at >= ADVICE_INTERVAL_SECONDS:
+            self._advised_at = now
+            self._log.warning("slower than it could be", advice=sink.advice)
         self.destinations.note(batch.records)
         return settled
 

@@ -48,6 +48,8 @@ class Sink(Protocol):
     """`strict`, or when records of a key may be stored in another order."""
     has_one_path: bool
     """Whether all records reach the bus by one server: one that is stored shows that others could be."""
+    advice: str
+    """What would have made the last write much faster; empty if nothing."""
 
     async def ping(self) -> None:
         """Return if the back end answers; raise Disconnected if it does not."""

@@ -16,7 +16,7 @@ from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed, Limits
 from bronze_sidecar.telemetry.metrics import Metrics
-from scripted import Answer, Script, Scripted, record
+from scripted import Answer, Script, Scripted, ScriptedSink, record
 from structlog.testing import capture_logs
 
 
@@ -565,3 +565,13 @@ async def test_what_may_be_stored_twice_is_logged_each_time() -> None:
     told = [each for each in logs if each["event"] == "events may be stored twice"]
     assert [(each["events"], each["log_level"]) for each in told] == [(3, "warning"), (2, "warning")]
     assert told[0]["reason"] == "the broker forgot our numbers"
+
+
+async def test_what_would_be_faster_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedSink, "advice", "use more keys")
+    script = Script()
+    with capture_logs() as logs:
+        async with running(script) as lane:
+            await put(lane, record("1")).done.wait()
+            await put(lane, record("2")).done.wait()
+    assert [each["advice"] for each in logs if each["log_level"] == "warning"] == ["use more keys"]
