@@ -16,7 +16,7 @@ from bronze_pipeline.silver.book_query import BookQuery
 from bronze_pipeline.silver.checks import BOOK_COLUMNS, SNAPSHOT_COLUMNS, book_checks, summary
 from bronze_pipeline.silver.follow import table_frame
 from bronze_pipeline.silver.queries import SilverBatchReport
-from bronze_pipeline.silver.record_query import RecordQuery, table_schema
+from bronze_pipeline.silver.record_query import RecordQuery
 from bronze_pipeline.silver.records import RECORDS
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import TableError
@@ -34,7 +34,7 @@ class Silver:
         self.folder = folder
         self.bronze = Bronze(folder / "bronze", bronze_format)
         self.lake = Lake(str(folder / "silver"))
-        self.schemas = {record.table: table_schema(spark, record) for record in RECORDS}
+        self.schemas = {record.table: record.schema() for record in RECORDS}
 
     def records(self, max_records: int = 500_000) -> list[SilverBatchReport]:
         query = RecordQuery(self.bronze.url, self.lake)
