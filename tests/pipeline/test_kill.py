@@ -192,14 +192,6 @@ def assert_exact(table: Table, count: int) -> None:
     assert digest(iter(rows)) == digest(expected)
 
 
-def wait_for(condition: Callable[[], bool], job: JobProcess) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not condition():
-        assert job.runs, job.log.read_text()
-        assert time.monotonic() < deadline, job.log.read_text()
-        time.sleep(0.02)
-
-
 def publish_twice(case: Case) -> None:
     """Send the same replay two times, under the same ids."""
     lines = b"".join(trade(position) + b"\n" for position in range(case.count))
@@ -226,15 +218,15 @@ def test_kill_9_three_times(
         table = TableInS3(request.getfixturevalue("aws_emulator").url, case.bucket)
     # As soon as a task has written a file, which no commit holds yet.
     job = start_job(case)
-    wait_for(lambda: table.files() > 0, job)
+    job.wait_for(lambda: table.files() > 0, START_SECONDS)
     job.kill()
     # As soon as a batch is in the table, about when Spark notes that.
     job, commits = start_job(case), table.commits()
-    wait_for(lambda: table.commits() > commits, job)
+    job.wait_for(lambda: table.commits() > commits, START_SECONDS)
     job.kill()
     # As soon as the next batch's files appear.
     job, files = start_job(case), table.files()
-    wait_for(lambda: table.files() > files, job)
+    job.wait_for(lambda: table.files() > files, START_SECONDS)
     job.kill()
 
     assert len(table.rows()) < case.count
@@ -278,20 +270,20 @@ def test_sqs_messages_that_were_stored_and_not_deleted_come_again(  # noqa: PLR0
     table = Table(tmp_path)
     # As soon as a task has written a file, which no commit holds yet.
     job = start_job(case)
-    wait_for(lambda: table.files() > 0, job)
+    job.wait_for(lambda: table.files() > 0, START_SECONDS)
     job.kill()
     # When a batch is in the table, and its messages are not deleted, for nothing reaches the queue any more.
     job, files, commits = start_job(case), table.files(), table.commits()
-    wait_for(lambda: table.files() > files, job)
+    job.wait_for(lambda: table.files() > files, START_SECONDS)
     aws_relay.freeze()
-    wait_for(lambda: table.commits() > commits, job)
+    job.wait_for(lambda: table.commits() > commits, START_SECONDS)
     job.kill()
     aws_relay.thaw()
     assert len(table.rows()) > 0
     assert sum(left()) == 2 * (FEW + 1)  # with the end of the stream, twice
     # While messages are deleted.
     job = start_job(case)
-    wait_for(lambda: sum(left()) < 2 * FEW, job)
+    job.wait_for(lambda: sum(left()) < 2 * FEW, START_SECONDS)
     job.kill()
 
     deadline = time.monotonic() + START_SECONDS
