@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from bench.machine import Family
+from machine import Family
 
 # The second one works until its input ends, and outlives the first one.
 PARENT = """
