@@ -25,7 +25,7 @@ PROCESS = words("""
     --socket-mode --log-level --log-format --grace-seconds --max-event-bytes
     --memory-limit --max-queue-events --max-queue-bytes --max-streams --max-sessions --native
     --workers
-    --spool-dir --spool-max-bytes --retry-limit --retry-backoff-ms --retry-backoff-max-ms
+    --tap --spool-dir --spool-max-bytes --retry-limit --retry-backoff-ms --retry-backoff-max-ms
     --dead-letter-file --dead-letter-max-bytes
 """)
 KAFKA = words("""
@@ -53,7 +53,8 @@ KINESIS = words("""
     --kinesis-stream --kinesis-region --kinesis-stream-routing --kinesis-partition-key-template
     --kinesis-dead-letter-stream --kinesis-include-payloads --kinesis-static-headers
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --kinesis-endpoint-url
-    --kinesis-tls-ca-file --kinesis-strict-order --kinesis-max-record-bytes --kinesis-max-call-bytes
+    --kinesis-tls-ca-file --kinesis-strict-order --kinesis-aggregation
+    --kinesis-max-record-bytes --kinesis-max-call-bytes
     --kinesis-max-batch-size --kinesis-max-batch-delay-ms
     --kinesis-when-full
 """)
@@ -121,6 +122,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--max-sessions", "9", 9, []),
     ("--native", "false", False, []),
     ("--workers", "2", 2, []),
+    ("--tap", "false", False, []),
     ("--retry-limit", "3", 3, []),
     ("--retry-backoff-ms", "20", 20, []),
     ("--retry-backoff-max-ms", "5000", 5000, []),
@@ -204,6 +206,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--kinesis-endpoint-url", "http://localhost:4567", "http://localhost:4567", []),
     ("--kinesis-tls-ca-file", "FILE", "FILE", []),
     ("--kinesis-strict-order", "false", False, []),
+    ("--kinesis-aggregation", "true", True, []),
     ("--kinesis-max-record-bytes", "2048", 2048, []),
     ("--kinesis-max-call-bytes", "2097152", 2_097_152, []),
     ("--kinesis-max-batch-size", "500", 500, []),

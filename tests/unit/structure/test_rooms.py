@@ -17,7 +17,7 @@ ORDER = [
     {"cli"},
     {"workers"},
     {"app"},
-    {"status"},
+    {"status", "tap"},
     {"ingest"},
     {"delivery", "mapping"},
     {"configuration"},
