@@ -61,7 +61,7 @@ test-fast: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) ## Run the tests that n
 
 fuzz: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(NEW_NODE_READY) ## Throw odd input at the parsers, the scanner, the port and the hook (INPUTS=, REQUESTS=, SEED=)
 	python tools/fuzz.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
-	python tools/fuzz_scanner.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
+	python tools/fuzz_native.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:tools python tools/fuzz_port.py --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 	PYTHONPATH=tests:tools python tools/fuzz_hook.py --inputs $(or $(REQUESTS),10000) --seed $(or $(SEED),0)
 

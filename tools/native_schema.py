@@ -1,4 +1,4 @@
-"""Writes the part of the schema that the compiled scanner of envelopes checks."""
+"""Writes the part of the schema that the compiled code knows."""
 
 from __future__ import annotations
 
@@ -40,13 +40,19 @@ def rust_schema() -> str:
         for case in PAYLOAD_CASES
         if (field := envelope.fields_by_name[snake_case(case)])
     )
+    places = "".join(
+        f"    pub const {snake_case(case).upper()}: usize = {place};\n"
+        for place, case in enumerate(PAYLOAD_CASES)
+    )
     return (
         f"{HEAD}\n{numbers}/// The envelope's own message.\npub const ENVELOPE: usize = 0;\n\n"
         "/// Numbers and kinds of each message's fields that are texts or messages.\n"
         "#[rustfmt::skip]\n"
         f"pub static MESSAGES: &[&[(u32, Kind)]] = &[\n{''.join(tables)}];\n\n"
         "/// Number, message and case of each payload.\n"
-        f"pub static PAYLOADS: &[(u32, usize, &str)] = &[\n{payloads}];\n"
+        f"pub static PAYLOADS: &[(u32, usize, &str)] = &[\n{payloads}];\n\n"
+        "/// The places of the payloads.\n"
+        f"pub mod case {{\n{places}}}\n"
     )
 
 

@@ -1,5 +1,5 @@
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 _Event = TypeVar("_Event")
 
@@ -19,3 +19,31 @@ class Scanner(Generic[_Event]):
     def scan(
         self, envelopes: Sequence[bytes], first_position: int, levels: Sequence[int], ingest_field: bytes
     ) -> tuple[list[_Event], list[tuple[int, int]]]: ...
+
+_Facts: TypeAlias = tuple[str, str, str, str, str, Mapping[str, str]]
+
+class JsonMapper(Generic[_Event]):
+    def __init__(
+        self,
+        event: type[_Event],
+        *,
+        id_prefix: str,
+        most_events: int,
+        most_bytes: int,
+        largest: int,
+        level_bytes: int,
+    ) -> None: ...
+    def map(
+        self,
+        lines: list[bytes],
+        start: int,
+        first_position: int,
+        ingest_field: bytes,
+        groups: list[list[_Event]],
+        events: int,
+        size: int,
+        frame_of: Callable[
+            [tuple[str, str, str, str, bool | None], list[str]], tuple[bytes, bytes, _Facts, bool] | None
+        ],
+    ) -> tuple[int, int, int, bool]: ...
+    def forget(self) -> None: ...

@@ -25,6 +25,8 @@ MEMORY_LIMIT = 256 * 1024 * 1024
 POISON_BYTES = 1_500_000
 BEFORE_SECONDS = AFTER_SECONDS = 1.5
 FLUSH_SECONDS = 120
+GOAL_SECONDS = 5
+PROBE_SECONDS = 3
 STREAM = "chaos"
 
 
@@ -42,6 +44,8 @@ class Findings:
     """Events that the producer was told had failed, besides those that had to."""
     resumed_seconds: float = 0.0
     """From the fault's end until something is acknowledged again."""
+    bus_seconds: float = 0.0
+    """From the fault's end until the bus confirms to another client, after servers were killed or frozen."""
     recovery_seconds: float = 0.0
     """From the fault's end until what was published before is acknowledged, and nothing is on disk."""
     memory_bytes: int = 0
@@ -55,6 +59,11 @@ class Findings:
         if self.memory_bytes > MEMORY_LIMIT:
             broken.append(f"{self.memory_bytes >> 20} MiB of memory")
         return broken
+
+    @property
+    def is_late(self) -> bool:
+        """Whether recovery took longer than it should, on a machine that does little else."""
+        return self.recovery_seconds - self.bus_seconds > GOAL_SECONDS
 
 
 class Cell:
@@ -74,6 +83,7 @@ class Cell:
         self._goes_on = asyncio.Event()
         self._memory = 0
         self._turn = asyncio.Lock()
+        self._probing: asyncio.Task[float] | None = None
 
     async def run(
         self, fault: Fault, *, is_slow_link: bool, is_poison: bool, has_spool: bool = False
@@ -134,6 +144,8 @@ class Cell:
                     acknowledged = (await self._publisher.stats()).acknowledged
                     resumed = asyncio.create_task(self._acknowledged(acknowledged + 1))
                     recovered = asyncio.create_task(self._acknowledged(behind))
+                    if self.target.victims:
+                        self._probing = asyncio.create_task(self._bus_confirmed())
                     await asyncio.sleep(AFTER_SECONDS)
                     producer.cancel()
                     with contextlib.suppress(TimeoutError, PublishError):
@@ -141,9 +153,14 @@ class Cell:
                     with contextlib.suppress(TimeoutError):
                         findings.recovery_seconds = await asyncio.wait_for(recovered, 5) - ended
                         findings.resumed_seconds = await asyncio.wait_for(resumed, 5) - ended
+                    with contextlib.suppress(TimeoutError):
+                        if self._probing:
+                            findings.bus_seconds = await asyncio.wait_for(self._probing, 5) - ended
                 finally:
                     producer.cancel()
                     watcher.cancel()
+                    if self._probing:
+                        self._probing.cancel()
                     await asyncio.gather(producer, watcher, return_exceptions=True)
                 stats = await self._publisher.stats()
                 findings.sent = self._position
@@ -189,6 +206,15 @@ class Cell:
         while (await self._publisher.stats()).acknowledged < count or self._on_disk():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         return time.monotonic()
+
+    async def _bus_confirmed(self) -> float:
+        """Return when the bus confirms what another client writes, each time by a new connection."""
+        while True:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await self.target.probe()
+                    return time.monotonic()
+            await asyncio.sleep(0.05)
 
     async def _watch(self) -> None:
         while True:

@@ -12,11 +12,14 @@ from urllib.parse import urlsplit
 
 from aws_servers import ACCOUNT, FaultProxy, Relay, aws_client, fault_proxy, reach, shared_emulator
 from bronze_client.schema import NormalizedEvent
-from chaos.targets import Target
+from chaos.targets import FILLER, Target
+from confluent_kafka import Producer
 from kafka_servers import KafkaCluster, create_topic, delete_topic, read_topic
 from servers import HOST, Endpoint, NativeServer
 
 REFUSED_SHARE = 0.1
+PARTITIONS = 3
+PROBE_SECONDS = 2
 
 
 class Kafka(Target):
@@ -29,7 +32,7 @@ class Kafka(Target):
         await asyncio.to_thread(self._create)
 
     def _create(self) -> None:
-        create_topic(self._cluster.brokers, "bronze", 3, copies=3)
+        create_topic(self._cluster.brokers, "bronze", PARTITIONS, copies=3)
 
     def options(self, port: int | None = None) -> list[str]:
         return [
@@ -39,7 +42,29 @@ class Kafka(Target):
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         for record in await asyncio.to_thread(read_topic, self._cluster.brokers, "bronze"):
-            yield record.key.decode(), dict(record.headers)["eventId"].decode()
+            event_id = dict(record.headers)["eventId"].decode()
+            if not event_id.startswith(FILLER):
+                yield record.key.decode(), event_id
+
+    async def probe(self) -> None:
+        await asyncio.to_thread(self._probe)
+
+    def _probe(self) -> None:
+        producer = Producer({"bootstrap.servers": self._cluster.brokers, "acks": "all", "log_level": 0})
+        errors: list[Any] = []
+        for partition in range(PARTITIONS):
+            headers: list[tuple[str, str | bytes | None]] = [("eventId", f"{FILLER}:probe")]
+            producer.produce(
+                "bronze",
+                b"",
+                b"",
+                partition=partition,
+                headers=headers,
+                on_delivery=lambda error, _: errors.append(error),
+            )
+        producer.flush(PROBE_SECONDS)
+        producer.purge()
+        assert errors == [None] * PARTITIONS
 
     async def victims_of_kill(self) -> Sequence[NativeServer]:
         return [await asyncio.to_thread(self._cluster.leader, "bronze", 0)]
@@ -52,7 +77,9 @@ class Kafka(Target):
 class AwsService(Target):
     """A service of the emulator. A relay before it is killed and frozen: the emulator would forget."""
 
-    rate = 100
+    # Messages of a key go one call after the other, each through two relays and an emulator, whose calls take
+    # the longer the more it holds. With more, a cell on a busy machine would measure that.
+    rate = 40
     service = ""
 
     async def start(self, stack: AsyncExitStack) -> None:
@@ -76,6 +103,13 @@ class AwsService(Target):
 
     def address(self, port: int | None) -> str:
         return f"http://{HOST}:{port or self._relay.port}"
+
+    async def probe(self) -> None:
+        client = aws_client(self.service, self._relay.url)
+        try:
+            await asyncio.to_thread(client.list_streams if self.service == "kinesis" else client.list_queues)
+        finally:
+            client.close()
 
     async def victims_of_kill(self) -> Sequence[NativeServer]:
         return [self._relay]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import nats
 import redis.asyncio
-from buses import NatsBus, RedisBus
-from chaos.targets import Target
+from buses import SYMBOLS, NatsBus, RedisBus
+from chaos.targets import FILLER, Stored, Target
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StreamConfig
 from redis_groups import DURABLE, NAME, RedisSentinels, ReplicatedCluster
 from servers import HOST, NativeServer, NatsCluster, NatsServer, RedisServer
 
-FILLER = 5000
+FILLERS = 5000
+PROBE_MS = 500
 FULL_SUBJECT = "bronze.bitmex.XBTUSD"
 
 
@@ -56,8 +58,12 @@ class Nats(Target):
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         async for each in NatsBus(self._nodes[0]).read():
-            if not each[1].startswith("filler"):
+            if not each[1].startswith(FILLER):
                 yield each
+
+    async def probe(self) -> None:
+        async with self._jetstream() as stream:
+            await stream.publish("bronze.probe", b"", headers={"Nats-Msg-Id": f"{FILLER}:probe"})
 
     @property
     def port(self) -> int:
@@ -77,9 +83,9 @@ class Nats(Target):
 
     async def refuse_some(self) -> None:
         async with self._jetstream() as stream:
-            for number in range(FILLER):
+            for number in range(FILLERS):
                 await stream.publish_async(
-                    FULL_SUBJECT, b"", headers={"Nats-Msg-Id": f"filler:{number}"}, wait_stall=30
+                    FULL_SUBJECT, b"", headers={"Nats-Msg-Id": f"{FILLER}:{number}"}, wait_stall=30
                 )
             await stream.publish_async_completed()
             # Beside what is there already: an update would drop what is beyond the limit.
@@ -114,6 +120,14 @@ class ReplicatedNats(Nats):
                 await asyncio.sleep(0.1)
         raise RuntimeError("the stream could not be made")
 
+    async def stored(self) -> Stored:
+        async with asyncio.timeout(60):
+            while True:
+                # Until the server that was away has caught up.
+                with contextlib.suppress(nats.errors.Error):
+                    return await super().stored()
+                await asyncio.sleep(0.5)
+
     @property
     def port(self) -> int:
         return super(Nats, self).port
@@ -130,6 +144,8 @@ class Redis(Target):
     """One server, which confirms what was written to its append-only file."""
 
     nodes: Sequence[RedisServer]
+    confirmation: tuple[str, ...] = ("WAITAOF", "1", "0")
+    """Answers with a count when what was written is safe."""
 
     async def start(self, stack: AsyncExitStack) -> None:
         server = RedisServer(self.folder / "redis", *DURABLE, "--proto-max-bulk-len", "1mb")
@@ -146,6 +162,17 @@ class Redis(Target):
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         async for each in RedisBus(self._primary()).read():
             yield each
+
+    async def probe(self) -> None:
+        primary = await asyncio.to_thread(self._primary)
+        client: Any = redis.asyncio.Redis(port=primary.port, single_connection_client=True)
+        async with client:
+            await client.xadd("probe", {"a": "b"})
+            self._expect(await client.execute_command(*self.confirmation, PROBE_MS))
+
+    def _expect(self, count: Any) -> None:
+        wanted = int(self.confirmation[1])
+        assert (count[0] if isinstance(count, list) else count) >= wanted, count
 
     def _primary(self) -> RedisServer:
         return self.nodes[0]
@@ -174,7 +201,10 @@ class Redis(Target):
 
 
 class RedisWithSentinels(Redis):
-    """A primary with two replicas, one of which must have what is confirmed."""
+    """A primary with two replicas, both of which must have what is confirmed."""
+
+    # Both: of two replicas, the sentinels may choose the one that did not confirm.
+    confirmation = ("WAIT", "2")
 
     async def start(self, stack: AsyncExitStack) -> None:
         self._group = RedisSentinels(self.folder / "redis")
@@ -186,8 +216,7 @@ class RedisWithSentinels(Redis):
 
     def _reach(self, port: int) -> list[str]:
         watched = ("--redis-sentinels", self._group.addresses, "--redis-sentinel-name", NAME)
-        # Both: of two replicas, the sentinels may choose the one that did not confirm.
-        return [*watched, "--redis-wait-replicas", "2"]
+        return [*watched, "--redis-wait-replicas", self.confirmation[1]]
 
     def _primary(self) -> RedisServer:
         return self._group.primary()
@@ -200,6 +229,8 @@ class RedisWithSentinels(Redis):
 class RedisCluster(Redis):
     """Three primaries with a replica each, which must have what is confirmed."""
 
+    confirmation = ("WAIT", "1")
+
     async def start(self, stack: AsyncExitStack) -> None:
         self._cluster = ReplicatedCluster(self.folder / "redis", "--proto-max-bulk-len", "1mb")
         stack.callback(self._cluster.stop)
@@ -207,7 +238,17 @@ class RedisCluster(Redis):
         self.nodes = [*self._cluster.nodes, *self._cluster.replicas]
 
     def _reach(self, port: int) -> list[str]:
-        return ["--redis-url", self.nodes[0].url, "--redis-wait-replicas", "1"]
+        return ["--redis-url", self.nodes[0].url, "--redis-wait-replicas", self.confirmation[1]]
+
+    async def probe(self) -> None:
+        client: Any = redis.asyncio.RedisCluster(host=HOST, port=self.nodes[0].port)
+        async with client:
+            for symbol in SYMBOLS:
+                # Spread over the nodes as the streams are.
+                key = f"{{bronze:bitmex:{symbol}}}probe"
+                await client.xadd(key, {"a": "b"})
+                node = client.get_node_from_key(key)
+                self._expect(await client.execute_command(*self.confirmation, PROBE_MS, target_nodes=node))
 
     @property
     def port(self) -> int:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from servers import NativeServer
 
+FILLER = "filler"
+"""What an id begins with that is not an event's."""
+
 Stored = list[tuple[str, str]]
 """Key and event id of each record, in the order of the bus."""
 
@@ -74,6 +77,10 @@ class Target:
     async def thaw(self) -> None:
         for server in self.victims:
             server.thaw()
+
+    async def probe(self) -> None:
+        """Write as another client does, until the bus confirms it; raise if it does not at once."""
+        raise NotImplementedError
 
     async def fill(self) -> None:
         """Make the bus refuse everything for lack of room."""

@@ -126,3 +126,31 @@ def test_a_queue_that_cannot_be_used_is_named(
     assert fourth.wait(30) == 1
     assert "is damaged" in fourth.log.read_text()
     assert str(queue) in fourth.log.read_text()
+
+
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["deleted", "emptied"])
+async def test_a_log_without_its_queue_is_kept_and_named(
+    start_redis: Callable[..., RedisServer], tmp_path: Path, is_emptied: bool
+) -> None:
+    bus = RedisBus(start_redis(append_only=True))
+    with sidecar(*spilling(bus, tmp_path, 200)) as process:
+        process.wait_until_ready()
+        bus.server.kill()
+        await publish(process.address, 0, 1000)
+        process.kill()
+        queue, log = tmp_path / "redis.spool", tmp_path / "redis.spool-wal"
+        content, kept = queue.read_bytes(), log.read_bytes()
+        assert len(kept) > 1000
+        queue.write_bytes(b"") if is_emptied else queue.unlink()
+        process._launch()
+        assert await asyncio.to_thread(process.wait) == 1
+        assert (
+            f"the disk queue {queue} is missing, but its log redis.spool-wal is there"
+            in process.log.read_text()
+        )
+        assert log.read_bytes() == kept
+        queue.write_bytes(content)
+        await asyncio.to_thread(bus.server.start)
+        await asyncio.to_thread(process.start)
+        await until(lambda: on_disk(process) == 0)
+        await assert_complete(bus, {"s": 1000})

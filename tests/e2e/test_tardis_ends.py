@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Iterator
 
+import grpc
 import pytest
+from bronze_client.schema import PublishRequest, PublishResponse
 from hook_bus import HookBus
 from hook_requests import Start, live, replay_of
+from scripted_sidecar import Abort, ScriptedSidecar, acknowledged, opened
 from tardis_servers import Variant, WebSocket, wait_until
 
 pytestmark = pytest.mark.servers
@@ -63,6 +68,33 @@ def test_a_stream_of_which_nothing_found_room_has_one(
         ("/ws-replay-normalized", 700, 700),
         ("/ws-stream-normalized", 900, 900),
     ]
+
+
+def test_an_end_is_sent_until_it_is_acknowledged(start: Start, variant: Variant) -> None:
+    """A sidecar that is killed when only the end is missing may need longer than a producer waits by default."""
+
+    def killed(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
+        next(requests)
+        yield opened(takes_end=True)
+        while not (batch := next(requests).batch).HasField("end"):
+            yield acknowledged(batch.sequence)
+        raise Abort(grpc.StatusCode.UNAVAILABLE)
+
+    def comes_back(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
+        done = next(requests).open.acknowledged_sequence
+        time.sleep(7)
+        yield opened(done, takes_end=True)
+        for request in requests:
+            yield acknowledged(request.batch.sequence)
+
+    with ScriptedSidecar(killed, comes_back) as sidecar:
+        server = start(variant, sidecar.address)
+        server.replay(replay_of(100))
+        wait_until(lambda: [each for each in sidecar.batches() if each.HasField("end")][1:])
+        first, again = [each for each in sidecar.batches() if each.HasField("end")]
+        assert (first.first_position, first.end.dropped) == (100, 0)
+        assert again == first
+        server.stop()
 
 
 def test_the_end_of_the_process_is_the_end_of_live_streams(

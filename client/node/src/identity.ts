@@ -50,6 +50,7 @@ export function isPlainObject(value: unknown): value is object {
   return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
-function typeName(value: unknown): string {
-  return typeof value === 'object' && value !== null ? value.constructor.name : typeof value;
+export function typeName(value: unknown): string {
+  if (value === null) return 'null';
+  return typeof value === 'object' ? (value.constructor?.name ?? 'object') : typeof value;
 }

@@ -1,5 +1,5 @@
 /** The options of a connection. */
-import { uniqueId } from './identity.js';
+import { isPlainObject, typeName, uniqueId } from './identity.js';
 
 export type Origin = 'unspecified' | 'realtime' | 'replay' | 'archive';
 export type OnFull = 'dropNewest' | 'dropOldest' | 'wait';
@@ -99,6 +99,7 @@ const TCP = /^(\[[0-9A-Fa-f:.%]+\]|[^:/\s[\]]+):\d{1,5}$/;
 
 /** Fills in the defaults. Throws a RangeError that names every invalid option. */
 export function settle(address: string | null | undefined, options: Options): Settings {
+  checkPlain('options', options);
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   const settings: Settings = {
     ...DEFAULTS,
@@ -106,18 +107,33 @@ export function settle(address: string | null | undefined, options: Options): Se
     ...given,
     address: address ?? '',
     // A copy: it is sent again whenever the stream is resumed, and must not change in between.
-    meta: { ...options.meta },
+    meta: isPlainObject(options.meta) ? { ...options.meta } : {},
     producerId: uniqueId(),
   };
   const unknown = Object.keys(given).filter((name) => !NAMES.has(name));
   const problems = [
     ...unknown.map((name) => `${name}: unknown option.`),
+    ...notPlain('meta', options.meta === undefined ? {} : options.meta),
     ...wrongNames(settings),
     ...wrongLimits(settings),
     ...wrongEncryption(settings),
   ];
   if (problems.length) throw new RangeError(problems.join('\n'));
   return settings;
+}
+
+/** Throws a RangeError for what is not a plain object. */
+export function checkPlain(name: string, value: unknown): void {
+  const problems = notPlain(name, value);
+  if (problems.length) throw new RangeError(problems.join('\n'));
+}
+
+/** What has no entries that could be read as options, such as a Map or a promise, would be ignored in silence. */
+function notPlain(name: string, value: unknown): string[] {
+  if (isPlainObject(value)) return [];
+  const type = typeName(value);
+  const article = value === null ? '' : /^[AEIO]/i.test(type) ? 'an ' : 'a ';
+  return [`${name}: must be a plain object, not ${article}${type}.`];
 }
 
 /** Whether the connection uses TLS. */
@@ -162,6 +178,7 @@ function wrongLimits(settings: Settings): string[] {
 
 function wrongEncryption(settings: Settings): string[] {
   const problems: string[] = [];
+  if (typeof settings.tls !== 'boolean') problems.push('tls: must be true or false.');
   if (isEncrypted(settings) && isLocal(settings)) problems.push('tls: a unix socket is not encrypted.');
   if (Boolean(settings.tlsCertFile) !== Boolean(settings.tlsKeyFile)) {
     problems.push('tlsCertFile and tlsKeyFile: one needs the other.');

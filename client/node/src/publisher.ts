@@ -4,7 +4,7 @@ import { Writable } from 'node:stream';
 import { checkFiles } from './connection.js';
 import { encode, encodeLines, type Item } from './encoding.js';
 import { PublishError } from './errors.js';
-import { type Options, type Settings, settle } from './options.js';
+import { checkPlain, type Options, type Settings, settle } from './options.js';
 import type { Stats } from './outcomes.js';
 import { type PublisherEvents, Session, type Tell, warn } from './session.js';
 
@@ -84,7 +84,9 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
    * buffer. It finishes when everything is acknowledged, with the error of `flush` if something was not delivered.
    * The publisher stays open.
    */
-  writable({ highWaterMark = 16 }: { readonly highWaterMark?: number } = {}): Writable {
+  writable(options: { readonly highWaterMark?: number } = {}): Writable {
+    checkPlain('options', options);
+    const { highWaterMark = 16 } = options;
     const settle = (work: Promise<void>, done: (error?: Error) => void) => {
       work.then(() => done(), done);
     };
@@ -141,8 +143,10 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
    */
   async close(
     timeoutMs: number = this.settings.closeTimeoutMs,
-    { ended = true }: { readonly ended?: boolean } = {},
+    options: { readonly ended?: boolean } = {},
   ): Promise<void> {
+    checkPlain('options', options);
+    const { ended = true } = options;
     await this.session?.close(timeoutMs, ended);
   }
 

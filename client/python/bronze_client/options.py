@@ -95,7 +95,8 @@ class Options:
         if self.stream_id is None:
             object.__setattr__(self, "stream_id", unique_id())
         # A copy, because it is sent again whenever the stream is resumed, and has to be the same then.
-        object.__setattr__(self, "meta", dict(self.meta or {}))
+        if self.meta is None or isinstance(self.meta, Mapping):
+            object.__setattr__(self, "meta", dict(self.meta or {}))
         if problems := [*self._wrong_names(), *self._wrong_limits(), *self._wrong_encryption()]:
             raise ValueError("\n".join(problems))
 
@@ -119,7 +120,9 @@ class Options:
             problems.append(f"on_full: {self.on_full!r} is not one of {', '.join(get_args(OnFull))}.")
         if not _STREAM_ID.fullmatch(self.stream_id or ""):
             problems.append(f"stream_id: {self.stream_id!r} is not 1 to 64 letters, digits, '-', '_' or '.'.")
-        if not all(isinstance(text, str) for entry in (self.meta or {}).items() for text in entry):
+        if not isinstance(self.meta, Mapping):
+            problems.append(f"meta: must be a mapping, not {type(self.meta).__name__}.")
+        elif not all(isinstance(text, str) for entry in self.meta.items() for text in entry):
             problems.append("meta: keys and values must be strings.")
         return problems
 

@@ -60,6 +60,16 @@ class Spool:
 
     def open(self) -> SpoolState:
         """Open the file, or make it; raise Permanent if it cannot be used."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        # SQLite would delete it with the newest events, for it belongs to no file.
+        if _size(log) and not _size(self._path):
+            raise Permanent(
+                f"the disk queue {self._path} is missing, but its log {log.name} is there and may hold"
+                " events: bring the file back, or move the log away to start without the events in both"
+            )
+        return self._open()
+
+    def _open(self) -> SpoolState:
         try:
             # The lane's thread alone uses it, one call after the other.
             database = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -134,7 +144,7 @@ class Spool:
                 )
             # Nothing is lost with it.
             before = self._opened
-            self.open()
+            self._open()
             before.close()
         disk = os.statvfs(self._path)
         (free_pages,) = self._opened.execute("PRAGMA freelist_count").fetchone()
@@ -234,6 +244,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _size(path: Path) -> int:
+    """Return how large a file is; 0 if there is none."""
+    return path.stat().st_size if path.exists() else 0
 
 
 def _row(number: int, events: Sequence[Event]) -> tuple[int, int, int, int, bytes]:

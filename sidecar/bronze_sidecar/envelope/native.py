@@ -6,7 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bronze_sidecar_native import Scanner
+    from bronze_sidecar_native import JsonMapper, Scanner
 
     from bronze_sidecar.envelope.event import Event
 
@@ -18,3 +18,10 @@ def scanner_type() -> type[Scanner[Event]]:
     from bronze_sidecar_native import Scanner  # noqa: PLC0415 - only where it is installed
 
     return Scanner
+
+
+def json_mapper_type() -> type[JsonMapper[Event]]:
+    """Return the mapper of JSON lines; it must be installed."""
+    from bronze_sidecar_native import JsonMapper  # noqa: PLC0415 - only where it is installed
+
+    return JsonMapper

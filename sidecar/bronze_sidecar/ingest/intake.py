@@ -264,7 +264,14 @@ class Intake:
         shared = sum(len(key) + len(value) for key, value in context.meta.items()) + USUAL_EVENT_BYTES
         self._slice_events = max(1, min(admission.slice_events, admission.slice_bytes // shared))
         self._small_batch = min(SMALL_BATCH_EVENTS, self._slice_events)
-        self._mapper = Mapper(context, admission.frames, self._slice_events, admission.slice_bytes)
+        self._mapper = Mapper(
+            context,
+            admission.frames,
+            self._slice_events,
+            admission.slice_bytes,
+            max_event_bytes,
+            is_native=admission.is_native,
+        )
         self._lanes = admission.lanes
         self._max_event_bytes = max_event_bytes
         self._metrics = metrics
@@ -307,18 +314,7 @@ class Intake:
         ticket = Ticket(contents, self.operators, done)
         self._metrics.received.inc(ticket.messages)
         self._metrics.received_bytes.inc(len(request))
-        slices: Iterable[Groups]
-        if contents.dropped is not None:
-            end = end_event(self.context, self.exchange, contents.first_position, contents.dropped)
-            slices = [[[end]]]
-        elif contents.are_envelopes:
-            slices = self._from_envelopes(contents, request, ingest_field, ticket)
-        elif contents.are_mixed:
-            slices = self._from_mixed(contents, ingest_field, ticket)
-        else:
-            numbered = enumerate(contents.messages, contents.first_position)
-            slices = self._from_messages(numbered, self._mapper.first_events, ingest_field, ticket)
-        for groups in slices:
+        for groups in self._slices(contents, request, ingest_field, ticket):
             events = await self._admit(groups, ticket)
             if self._admission.watch:
                 self._admission.watch(events)
@@ -379,9 +375,22 @@ class Intake:
     def _too_large(self, size: int) -> str:
         return f"the event has {size} bytes; --max-event-bytes allows {self._max_event_bytes}"
 
+    def _slices(
+        self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket
+    ) -> Iterable[Groups]:
+        """Make events of a batch, as they are asked for."""
+        if contents.dropped is not None:
+            end = end_event(self.context, self.exchange, contents.first_position, contents.dropped)
+            return [[[end]]]
+        if contents.are_envelopes:
+            return self._from_envelopes(contents, request, ingest_field, ticket)
+        if contents.are_mixed:
+            return self._from_mixed(contents, ingest_field, ticket)
+        return self._from_messages(contents, self._mapper.first_events, ingest_field, ticket)
+
     def _from_messages(
         self,
-        numbered: Iterable[tuple[int, bytes]],
+        contents: Contents,
         map_message: MapMessage,
         ingest_field: bytes,
         ticket: Ticket,
@@ -393,7 +402,19 @@ class Intake:
             self._admission.slice_bytes,
             self._max_event_bytes,
         )
-        for position, line in numbered:
+        messages, first, at = list(contents.messages), contents.first_position, 0
+        while True:
+            at, count, size, is_full = self._mapper.map_usual(
+                messages, at, first, ingest_field, groups, count, size
+            )
+            if is_full:
+                yield groups
+                groups, count, size = [], 0, 0
+                continue
+            if at == len(messages):
+                break
+            position, line = first + at, messages[at]
+            at += 1
             length = len(line)
             size += length
             if length > largest:
@@ -440,7 +461,7 @@ class Intake:
             event = events.get(position)
             return map_json(message, position, ingest_field) if event is None else ([event], ())
 
-        return self._from_messages(numbered, map_message, ingest_field, ticket)
+        return self._from_messages(contents, map_message, ingest_field, ticket)
 
     def _from_envelopes(
         self, contents: Contents, request: bytes, ingest_field: bytes, ticket: Ticket

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
+from bronze_sidecar.envelope import native
 from bronze_sidecar.envelope.event import EVENT_ID_HEADS, META, Event, Facts
 from bronze_sidecar.envelope.payloads import META_OF_SIDECAR, ORIGINS
 from bronze_sidecar.envelope.wire import heads, map_entry, string_field, varint_field
@@ -46,6 +48,16 @@ class FrameCache:
 
     def has_room(self, size: int) -> bool:
         return self.bytes + size <= self._limit
+
+
+class _Alike(NamedTuple):
+    """What messages with the same frame have in common, beside symbols and exact texts."""
+
+    data_type: str
+    exchange: str
+    symbol: str
+    name: str
+    is_snapshot: bool | None
 
 
 class _Frame(msgspec.Struct, gc=False):
@@ -96,6 +108,9 @@ class Mapper:
         cache: FrameCache | None = None,
         most_events: int = sys.maxsize,
         most_bytes: int = sys.maxsize,
+        largest: int = sys.maxsize,
+        *,
+        is_native: bool = False,
     ) -> None:
         self._most_events = most_events
         """Of one message at once, with about so many bytes."""
@@ -111,6 +126,16 @@ class Mapper:
         self._context_meta = {key: value for key, value in ids.items() if value} | dict(context.meta)
         self._decode = msgspec.json.Decoder(AnyMessage).decode
         self._frames: dict[tuple[object, ...], _Frame] = {}
+        self._compiled = None
+        if is_native:
+            self._compiled = native.json_mapper_type()(
+                Event,
+                id_prefix=self._id_prefix,
+                most_events=most_events,
+                most_bytes=most_bytes,
+                largest=largest,
+                level_bytes=_USUAL_LEVEL,
+            )
 
     def close(self) -> None:
         """Give back what is remembered, and remember no more: a batch may still be on its way in."""
@@ -119,13 +144,40 @@ class Mapper:
 
     def _forget(self) -> None:
         self._frames.clear()
+        if self._compiled:
+            self._compiled.forget()
         self._cache.bytes -= self._cached_bytes
         self._cached_bytes = 0
 
     def events(self, message: bytes, position: int, ingest_field: bytes) -> list[Event]:
         """Map one message to all of its events; raise Rejected if it cannot be mapped."""
+        groups: list[list[Event]] = []
+        self.map_usual([message], 0, position, ingest_field, groups, 0, 0)
+        if groups:
+            return groups[0]
         first, rest = self.first_events(message, position, ingest_field)
         return [*first, *(event for events in rest for event in events)]
+
+    def map_usual(  # noqa: PLR0917 - called for each slice, and for each message that is not usual
+        self,
+        messages: list[bytes],
+        start: int,
+        first_position: int,
+        ingest_field: bytes,
+        groups: list[list[Event]],
+        events: int,
+        size: int,
+    ) -> tuple[int, int, int, bool]:
+        """Map messages from `start` on by compiled code, if it is used, up to one that is not usual.
+
+        The events of each are appended to `groups`, a slice that has so many events and bytes already. Return
+        the index of the next message, how many there are now, and whether it has no room in the slice.
+        """
+        if self._compiled is None:
+            return start, events, size, False
+        return self._compiled.map(
+            messages, start, first_position, ingest_field, groups, events, size, self._compiled_frame
+        )
 
     def first_events(
         self, message: bytes, position: int, ingest_field: bytes
@@ -165,17 +217,32 @@ class Mapper:
         return [Event(envelope, event_id, case, *frame.facts)], ()
 
     def _frame(self, message: Message, exchange: str, exact: Exact) -> _Frame:
+        symbols = [text for text in message.symbols or () if text is not None]
+        alike = _Alike(
+            message.data_type(), exchange, message.instrument(), message.name or "", message.is_snapshot
+        )
+        return self._frame_of(alike, symbols, exact)
+
+    def _frame_of(self, alike: _Alike, symbols: Sequence[str], exact: Exact) -> _Frame:
         """Make what surrounds the payload, or recall it: a stream has few instruments."""
-        if message.symbols:
-            return self._make_frame(message, exchange, exact)
-        key: tuple[object, ...] = type(message), exchange, message.symbol, message.name, message.is_snapshot
-        if exact:
-            key += tuple(exact.items())
+        if symbols:
+            return self._make_frame(alike, symbols, exact)
+        key = (*alike, *exact.items()) if exact else alike
         frame = self._frames.get(key)
         if frame is None:
-            frame = self._make_frame(message, exchange, exact)
+            frame = self._make_frame(alike, symbols, exact)
             self._remember(key, frame)
         return frame
+
+    def _compiled_frame(
+        self, alike: tuple[str, str, str, str, bool | None], symbols: Sequence[str]
+    ) -> tuple[bytes, bytes, Facts, bool] | None:
+        """Return a frame's parts, and whether it is remembered; nothing if it may not be."""
+        try:
+            frame = self._frame_of(_Alike(*alike), symbols, {})
+        except Rejected:
+            return None
+        return frame.before_times, frame.after_times, frame.facts, not symbols and alike in self._frames
 
     def _remember(self, key: tuple[object, ...], frame: _Frame) -> None:
         size = _FRAME_BYTES + 2 * (len(frame.before_times) + len(frame.after_times))
@@ -187,20 +254,19 @@ class Mapper:
             self._cached_bytes += size
             self._cache.bytes += size
 
-    def _make_frame(self, message: Message, exchange: str, exact: Exact) -> _Frame:
-        symbol = message.instrument()
-        data_type = message.data_type()
+    def _make_frame(self, alike: _Alike, symbols: Sequence[str], exact: Exact) -> _Frame:
+        data_type, exchange, symbol, name, is_snapshot = alike
         check_name(exchange, "exchange", data_type)
         check_name(symbol, "symbol", data_type)
-        check_name(message.name or "", "name", data_type)
-        symbols = [text for text in message.symbols or () if text is not None]
+        check_name(name, "name", data_type)
         if sum(map(len, symbols)) > LARGEST_META:
-            raise message.rejected("symbols", f"has more than {LARGEST_META} characters")
+            reason = f"has more than {LARGEST_META} characters"
+            raise Rejected(reason, message_type=data_type, field="symbols")
         meta = {"data_type": data_type}
-        if message.name:
-            meta["data_name"] = message.name
-        if message.is_snapshot is not None:
-            meta["is_snapshot"] = "true" if message.is_snapshot else "false"
+        if name:
+            meta["data_name"] = name
+        if is_snapshot is not None:
+            meta["is_snapshot"] = "true" if is_snapshot else "false"
         if symbols:
             meta["symbols"] = ",".join(symbols)
         meta |= exact | self._context_meta
@@ -209,7 +275,7 @@ class Mapper:
         return _Frame(
             before_times=self._source_field + instrument,
             after_times=self._origin_field + entries,
-            facts=(exchange, symbol, meta["data_type"], self._source, self._origin, meta),
+            facts=(exchange, symbol, data_type, self._source, self._origin, meta),
         )
 
 

@@ -5,6 +5,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyType};
 
 use crate::envelopes::Facts;
 use crate::schema::PAYLOADS;
+use crate::writer::push_id;
 
 // Why an envelope is refused.
 const NOT_AN_ENVELOPE: u8 = 0;
@@ -212,18 +213,6 @@ impl Scanner {
         }
         Ok(meta)
     }
-}
-
-/// Appends the entry `event_id` to an envelope's meta.
-fn push_id(envelope: &mut Vec<u8>, id: &str) {
-    const KEY: &[u8] = b"\x0A\x08event_id\x12";
-    // No id is so long that a length would need a second byte.
-    let length = u8::try_from(id.len()).expect("ids have less than 100 bytes");
-    let key_length = u8::try_from(KEY.len()).expect("it is short");
-    envelope.extend_from_slice(&[0x52, key_length + 1 + length]);
-    envelope.extend_from_slice(KEY);
-    envelope.push(length);
-    envelope.extend_from_slice(id.as_bytes());
 }
 
 /// Texts that follow each other are mostly the same.

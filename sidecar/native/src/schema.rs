@@ -71,3 +71,19 @@ pub static PAYLOADS: &[(u32, usize, &str)] = &[
     (150, 13, "error"),
     (151, 14, "disconnect"),
 ];
+
+/// The places of the payloads.
+pub mod case {
+    pub const TRADE: usize = 0;
+    pub const BOOK_CHANGE: usize = 1;
+    pub const BOOK_SNAPSHOT: usize = 2;
+    pub const GROUPED_BOOK_SNAPSHOT: usize = 3;
+    pub const QUOTE: usize = 4;
+    pub const DERIVATIVE_TICKER: usize = 5;
+    pub const LIQUIDATION: usize = 6;
+    pub const OPTION_SUMMARY: usize = 7;
+    pub const BOOK_TICKER: usize = 8;
+    pub const TRADE_BAR: usize = 9;
+    pub const ERROR: usize = 10;
+    pub const DISCONNECT: usize = 11;
+}

@@ -245,6 +245,14 @@ def test_a_wrong_input_is_named(project: Path) -> None:
         for (const event of [new Map([['a', 1]]), Promise.resolve({}), new Error('no'), 'not json']) {
           said(() => publisher.publish(event));
         }
+        const map = new Map([['origin', 'replay']]);
+        for (const options of [map, Promise.resolve({ origin: 'replay' }), ['replay'], 'replay', null]) {
+          said(() => connect('127.0.0.1:1', options));
+        }
+        for (const meta of [map, [['env', 'test']], 'env', null]) said(() => connect('127.0.0.1:1', { meta }));
+        for (const tls of [map, 'true']) said(() => connect('127.0.0.1:1', { tls, origin: map }));
+        said(() => publisher.writable(map));
+        await publisher.close(0, map).catch((error) => console.log(error.message));
         await publisher.close(0).catch(() => undefined);
     """
     known = "An event must be an object, JSON text or an encoded envelope, not"
@@ -254,4 +262,19 @@ def test_a_wrong_input_is_named(project: Path) -> None:
         f"{known} Promise.",
         f"{known} Error.",
         "The event is not a JSON object, which begins with '{'.",
+        "options: must be a plain object, not a Map.",
+        "options: must be a plain object, not a Promise.",
+        "options: must be a plain object, not an Array.",
+        "options: must be a plain object, not a string.",
+        "options: must be a plain object, not null.",
+        "meta: must be a plain object, not a Map.",
+        "meta: must be a plain object, not an Array.",
+        "meta: must be a plain object, not a string.",
+        "meta: must be a plain object, not null.",
+        "origin: '[object Map]' is not one of unspecified, realtime, replay, archive.",
+        "tls: must be true or false.",
+        "origin: '[object Map]' is not one of unspecified, realtime, replay, archive.",
+        "tls: must be true or false.",
+        "options: must be a plain object, not a Map.",
+        "options: must be a plain object, not a Map.",
     ]

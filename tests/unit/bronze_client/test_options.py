@@ -81,3 +81,10 @@ def test_an_option_that_does_not_exist_is_refused(client: ClientUnderTest) -> No
 def test_any_tls_option_switches_it_on(option: str) -> None:
     assert Options("127.0.0.1:1", **{option: "yes"}).is_encrypted  # type: ignore[arg-type]
     assert not Options("127.0.0.1:1").is_encrypted
+
+
+@pytest.mark.parametrize("meta", ["env", [("env", "test")], 5])
+def test_meta_that_is_no_mapping_is_named(meta: object) -> None:
+    problem = rf"origin.*\nmeta: must be a mapping, not {type(meta).__name__}\."
+    with pytest.raises(ValueError, match=problem):
+        Options("127.0.0.1:1", origin="live", meta=meta)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 import pytest
 from bronze_sidecar.cli.main import main
@@ -39,13 +40,13 @@ def explain(tmp_path, capsys):
 
 @pytest.fixture
 def explained(explain):
-    def run(lines: list[str], *flags: str) -> list[dict]:
+    def run(lines: list[str], *flags: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in explain(lines, "--json", *flags)[1].splitlines()]
 
     return run
 
 
-def on(backend: str, found: dict) -> dict:
+def on(backend: str, found: dict[str, Any]) -> Any:
     return found["backends"][backend]
 
 

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.envelope import native
-from fuzz_scanner import Comparison
+from fuzz_native import Comparison
 from odd_envelopes import USUAL, odd_envelope, varint
 
 BATCHES = int(os.environ.get("BATCHES", "2000"))
@@ -31,7 +31,7 @@ def test_both_make_the_same_of_odd_envelopes(comparison: Comparison) -> None:
     events = 0
     for _ in range(BATCHES):
         envelopes = [odd_envelope(rnd) for _ in range(rnd.choice((1, 1, 4)))]
-        found, count = comparison.differs(envelopes)
+        found, count = comparison.differs(envelopes=envelopes)
         assert not found, f"{[envelope.hex() for envelope in envelopes]}: {found}"
         events += count
     # Enough of them are envelopes, and enough are not.
@@ -56,5 +56,5 @@ def test_both_make_the_same_of_odd_envelopes(comparison: Comparison) -> None:
     ],
 )
 def test_both_make_the_same_of_an_envelope(comparison: Comparison, envelope: bytes) -> None:
-    assert comparison.differs([USUAL, envelope, USUAL])[0] == ""
-    assert comparison.differs([USUAL, envelope, USUAL], levels=(0, 5, 2**32 - 1))[0] == ""
+    assert comparison.differs(envelopes=[USUAL, envelope, USUAL])[0] == ""
+    assert comparison.differs(envelopes=[USUAL, envelope, USUAL], levels=(0, 5, 2**32 - 1))[0] == ""

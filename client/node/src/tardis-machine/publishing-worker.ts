@@ -52,6 +52,8 @@ class PublishedStream {
       bufferEvents: Number.POSITIVE_INFINITY,
       bufferBytes: Number.POSITIVE_INFINITY,
       batchDelayMs: 0, // blocks have waited already
+      // When a stream is closed only its end is left, and that is sent until it is acknowledged, like all before it.
+      closeTimeoutMs: Number.POSITIVE_INFINITY,
       tls,
       tlsCaFile,
       tlsCertFile,
@@ -162,11 +164,13 @@ function checkStreams(): void {
       continue;
     }
     streams.delete(number);
-    Atomics.sub(counters, HELD_STREAMS, 1);
     // What was not delivered has been reported already.
     const closed = stream.close().catch(() => undefined);
     closing.add(closed);
-    void closed.then(() => closing.delete(closed));
+    void closed.then(() => {
+      closing.delete(closed);
+      Atomics.sub(counters, HELD_STREAMS, 1);
+    });
   }
   if (isWaiting) checkSoon();
 }

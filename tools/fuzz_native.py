@@ -1,4 +1,4 @@
-"""Throws odd envelopes at the compiled scanner and at the Python code: both must make the same of them."""
+"""Throws odd envelopes and odd messages at compiled code and at Python: both must make the same of them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from bronze_sidecar.ingest.intake import Admission, Contents, Intake, Ticket
 from bronze_sidecar.mapping.mapper import StreamContext
 from bronze_sidecar.telemetry.metrics import Metrics
 from odd_envelopes import odd_envelope
+from odd_messages import odd_message
 
 MOST_SHOWN = 10
 INGEST_FIELD = timestamp_field(5, 1_700_000_000, 1)
@@ -50,25 +51,39 @@ class Comparison:
             for context in CONTEXTS
         ]
 
-    def differs(self, envelopes: Sequence[bytes], levels: Sequence[int] = ()) -> tuple[str, int]:
+    def differs(self, **contents: Any) -> tuple[str, int]:
         """Return in what they differ, empty if in nothing, and how many events there were."""
-        batch = Batch(sequence=1, first_position=7, envelopes=envelopes, levels=levels)
+        batch = Batch(sequence=1, first_position=7, **contents)
         request = PublishRequest(batch=batch).SerializeToString()
         taken = 0
-        for pair in self._pairs:
-            compiled, plain = ([*_made(each, batch, request)] for each in pair)
-            taken = len(plain[0])
-            if compiled != plain:
-                return f"{compiled} is not {plain}", taken
+        # What becomes of JSON depends on no option.
+        for compiled, plain in self._pairs if batch.envelopes else self._pairs[: len(CONTEXTS)]:
+            made, expected = _made(compiled, batch, request), _made(plain, batch, request)
+            taken = len(expected[0])
+            if made != expected:
+                return f"{made} is not {expected}", taken
         return "", taken
 
 
 def _made(each: Intake, batch: Batch, request: bytes) -> tuple[list[Any], list[Any]]:
     contents = Contents(batch)
-    ticket = Ticket(contents, each._operators, Mock())  # noqa: SLF001
-    slices = each._from_envelopes(contents, request, INGEST_FIELD, ticket)  # noqa: SLF001
+    ticket = Ticket(contents, each.operators, Mock())
+    slices = each._slices(contents, request, INGEST_FIELD, ticket)  # noqa: SLF001
     events = [event for groups in slices for group in groups for event in group]
     return events, [(failure.position, failure.reason) for failure in ticket.failures]
+
+
+def odd_contents(rnd: random.Random) -> dict[str, list[bytes]]:
+    """Return what a batch carries: mostly one message, so that what is at fault stands alone."""
+    count = rnd.choice((1,) * 20 + (2, 40))
+    (kind,) = rnd.choices(("envelopes", "json", "mixed"), (8, 24, 1))
+    if kind == "envelopes":
+        return {kind: [odd_envelope(rnd) for _ in range(count)]}
+    messages = [odd_message(rnd) for _ in range(count)]
+    if kind == "json":
+        # A line feed would make it two.
+        return {kind: [message.replace(b"\n", b" ") for message in messages]}
+    return {kind: [message if rnd.random() < 0.5 else odd_envelope(rnd) for message in messages]}
 
 
 def main() -> int:
@@ -83,15 +98,15 @@ def main() -> int:
     start, comparison = time.perf_counter(), Comparison()
     events = different = 0
     for _ in range(options.inputs):
-        envelope = odd_envelope(rnd)
-        found, count = comparison.differs([envelope])
+        contents = odd_contents(rnd)
+        found, count = comparison.differs(**contents)
         events += count
         if found:
             different += 1
             if different <= MOST_SHOWN:
-                print(f"{envelope.hex()}: {found}")
+                print(f"{contents}: {found}")
     print(
-        f"{options.inputs} envelopes (seed {options.seed}): {events} accepted,"
+        f"{options.inputs} batches (seed {options.seed}): {events} events,"
         f" {different} different, {time.perf_counter() - start:.1f} seconds"
     )
     return 1 if different else 0
