@@ -68,8 +68,8 @@ def test_a_back_end_that_is_away_with_what_waits_for_it() -> None:
     away = backend(state="lost: reset by peer", waiting_events=100, waiting_bytes=3)
     assert found(backends={"nats": away}) == [
         (
-            "error: NATS is away: reset by peer | 100 events wait in memory (10 % of its queue), the oldest for"
-            " 5 s. They will be delivered when it is back; none of them is lost."
+            "error: NATS is away: reset by peer | 100 events wait in memory (10 % of its queue), the oldest"
+            " for 5 s. They will be delivered when it is back; none of them is lost."
         )
     ]
     assert found(backends={"nats": backend(state="connecting")}) == [
@@ -90,8 +90,8 @@ def test_events_that_a_back_end_refuses_while_that_is_news() -> None:
     refused = tally(3, reason="too large", destination="bronze.a")
     assert found(backends={"nats": backend(given_up=refused)}) == [
         (
-            "error: NATS has refused 3 events for good, the last for 'bronze.a': too large | They are lost unless"
-            " the producer sends them again. The last one at 20:00:00 UTC."
+            "error: NATS has refused 3 events for good, the last for 'bronze.a': too large | They are lost"
+            " unless the producer sends them again. The last one at 20:00:00 UTC."
         )
     ]
     old = tally(3, last=LONG_AGO, destination="bronze.a")
@@ -109,8 +109,8 @@ def test_dead_letters_are_where_refused_events_are() -> None:
 def test_a_producer_that_sends_rubbish() -> None:
     assert found(producer(rejected=tally(2, reason="no type"))) == [
         (
-            "error: p/1 sends what cannot be published: 2 messages rejected, the last because no type | Stream s."
-            " They are lost unless the producer sends them again."
+            "error: p/1 sends what cannot be published: 2 messages rejected, the last because no type | Stream"
+            " s. They are lost unless the producer sends them again."
         )
     ]
 
@@ -146,7 +146,7 @@ def test_held_back_keys() -> None:
     held = {"keys": 1, "events": 4, "first": [first]}
     assert found(backends={"nats": backend(held=held)}) == [
         (
-            "warning: NATS does not store events for 'bronze.a': no stream | 4 events of 1 key are held back and"
-            " tried again; other keys go on."
+            "warning: NATS does not store events for 'bronze.a': no stream | 4 events of 1 key are held back"
+            " and tried again; other keys go on."
         )
     ]
