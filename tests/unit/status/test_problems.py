@@ -109,8 +109,8 @@ def test_dead_letters_are_where_refused_events_are() -> None:
 def test_a_producer_that_sends_rubbish() -> None:
     assert found(producer(rejected=tally(2, reason="no type"))) == [
         (
-            "error: p/1 sends what cannot be published: 2 messages rejected, the last because no type | Stream"
-            " s. They are lost unless the producer sends them again."
+            "error: p/1 sends what cannot be published: 2 messages rejected, the last because no type |"
+            " Stream s. They are lost unless the producer sends them again."
         )
     ]
 
