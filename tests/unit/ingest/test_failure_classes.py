@@ -30,11 +30,7 @@ TRADE: dict[str, Any] = {
 
 def reason_for(message: bytes) -> str:
     """Return why the mapper refuses a message."""
-<<<<<<< HEAD
     mapper = Mapper(StreamContext("s"))
-=======
-    mapper = Mapper(StreamContext("s"), FrameCache(), most_events=1000, most_bytes=1 << 20)
->>>>>>> 2414304bf001c8b9a6eb388a9760731ffd5e7097
     with pytest.raises(Rejected) as refused:
         mapper.first_events(message, 0, b"")
     return str(refused.value)
