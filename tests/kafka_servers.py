@@ -473,7 +473,8 @@ def container() -> Iterator[KafkaEndpoint]:
         .with_env("KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0")
         .with_env("KAFKA_NUM_PARTITIONS", "4")
     )
-    host = running.get_container_host_ip()
+    # Before it runs: a broker must be told by what address clients reach it.
+    host = running.get_docker_client().host()
     running = running.with_env("KAFKA_ADVERTISED_LISTENERS", f"PLAINTEXT://{host}:{port}")
     with running:
         containers.wait_until(lambda: known_brokers(host, port), IMAGE, 3 * START_SECONDS)
