@@ -236,6 +236,7 @@ def test_shapes_that_kubernetes_would_refuse_are_refused_by_the_schema(helm: str
             "--set-json",
             'extraContainers=[{"image": "x"}]',
         ),
+        *("--set-json", 'extraInitContainers=[{"name": "x", "image": "x", "args": [1]}]'),
         *("--set-json", 'service.internalTrafficPolicy="Near"', "--set-json", 'volumes=[{"emptyDir": {}}]'),
     )
     assert done.returncode != 0
@@ -249,6 +250,7 @@ def test_shapes_that_kubernetes_would_refuse_are_refused_by_the_schema(helm: str
         "'/pipeline/startingDeadlineSeconds': minimum: got 5, want 10",
         "'/server/ports/0': missing property 'name'",
         "'/extraContainers/0': missing property 'name'",
+        "'/extraInitContainers/0/args/0': got number, want string",
         "'/service/internalTrafficPolicy': value must be one of",
         "'/volumes/0': missing property 'name'",
     ):
