@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what checks the image and the chart into .cache/ship-tools: hadolint, yamllint, Helm 3 and 4, kubectl, the
-# schemas of Kubernetes and CycloneDX, the image's packages, and promtool where a Debian package of it can be had. Tests
-# that miss one of them say so.
+# schemas of Kubernetes and CycloneDX, the image's packages, and, where Debian's packages can be had, promtool and
+# libnss-unknown. Tests that miss one of them say so.
 set -euo pipefail
 
 folder=.cache/ship-tools
@@ -49,4 +49,9 @@ if promtool=$(command -v promtool); then
 elif ! promtool_from_debian; then
   note "no promtool: it is not installed, and no Debian package of it can be had; the alerts are not checked"
 fi
+
+# What gives users without a name one, in the pipeline's image.
+(cd "$folder" && apt-get download --quiet --quiet "$(grep -v '^#' ../../requirements/debian.txt)" \
+  && dpkg-deb --extract libnss-unknown_*.deb names && rm libnss-unknown_*.deb) >"$folder/names.log" 2>&1 ||
+  note "no libnss-unknown: no Debian package of it can be had; that Spark runs as any user is not tested"
 touch "$folder/.ready"

@@ -230,6 +230,7 @@ def _tally(tally: Tally) -> dict[str, Any]:
         "since": iso(tally.since),
         "last": iso(tally.last),
         "reason": _short(masked(tally.reason)),
+        "destination": _short(tally.destination),
     }
 
 
