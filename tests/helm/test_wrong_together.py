@@ -257,6 +257,22 @@ def test_shapes_that_kubernetes_would_refuse_are_refused_by_the_schema(helm: str
         assert part in done.stderr
 
 
+def test_extra_containers_have_no_secrets_in_plain_text_either(helm: str) -> None:
+    container = {"name": "x", "image": "x", "args": ["--token=hunter2"]}
+    variables = [{"name": "DB_PASSWORD", "value": "hunter2"}]
+    found = problems(
+        helm,
+        f"extraContainers={json.dumps([container])}",
+        f"extraInitContainers={json.dumps([container | {'args': [], 'env': variables}])}",
+    )
+    assert [each.partition(" ")[0] for each in found] == [
+        "extraInitContainers[0].env:",
+        "extraContainers[0].args[0]",
+    ]
+    assert "the Secret that extraInitContainers[0].envFrom names" in found[0]
+    assert "hunter2" not in "".join(found)
+
+
 def test_a_server_of_another_chart_brings_its_own_volumes_and_ports(helm: str) -> None:
     mount = 'sidecar.volumeMounts=[{"name": "of-the-other-chart", "mountPath": "/data"}]'
     assert problems(helm, NATS, "server.enabled=false", "server.ports=[]", mount) == []
