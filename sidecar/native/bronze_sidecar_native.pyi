@@ -1,5 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 _Event = TypeVar("_Event")
 
@@ -47,3 +47,17 @@ class JsonMapper(Generic[_Event]):
         ],
     ) -> tuple[int, int, int, bool]: ...
     def forget(self) -> None: ...
+
+class RecordBatch:
+    def __init__(
+        self, codec: int, compress: Callable[[bytes], bytes] | None, most_bytes: int, timestamp: int
+    ) -> None: ...
+    def fill(
+        self,
+        records: list[Any],
+        start: int,
+        frame: bytes,
+        id_header: str,
+        more_headers: Callable[[Any], list[tuple[str, str]]] | None,
+    ) -> int: ...
+    def build(self, producer_id: int, producer_epoch: int, sequence: int) -> bytes: ...

@@ -6,7 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bronze_sidecar_native import JsonMapper, Scanner
+    from bronze_sidecar_native import JsonMapper, RecordBatch, Scanner
 
     from bronze_sidecar.envelope.event import Event
 
@@ -25,3 +25,10 @@ def json_mapper_type() -> type[JsonMapper[Event]]:
     from bronze_sidecar_native import JsonMapper  # noqa: PLC0415 - only where it is installed
 
     return JsonMapper
+
+
+def record_batch_type() -> type[RecordBatch]:
+    """Return what builds record batches for Kafka; it must be installed."""
+    from bronze_sidecar_native import RecordBatch  # noqa: PLC0415 - only where it is installed
+
+    return RecordBatch

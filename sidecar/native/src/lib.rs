@@ -1,7 +1,9 @@
-//! The sidecar's hot path, compiled. It knows no policy: bytes in, events out, as the Python code makes them.
+//! The sidecar's hot path, compiled. It knows no policy: it makes events of bytes, and bytes of records, as the
+//! Python code does.
 
 mod envelopes;
 mod json;
+mod kafka;
 mod scanner;
 mod schema;
 mod wire;
@@ -11,6 +13,8 @@ mod writer;
 mod bronze_sidecar_native {
     #[pymodule_export]
     use super::json::JsonMapper;
+    #[pymodule_export]
+    use super::kafka::RecordBatch;
     #[pymodule_export]
     use super::scanner::Scanner;
 }
