@@ -29,7 +29,12 @@ from bronze_sidecar.telemetry.logs import logger
 from bronze_sidecar.telemetry.metrics import LaneMetrics
 
 WARNING_INTERVAL_SECONDS = 10.0
+ADVICE_INTERVAL_SECONDS = 600.0
 IDLE_PING_SECONDS = 5.0
+MOMENT_SECONDS = 0.0005
+"""What is not worth waiting for: timers count milliseconds."""
+MOST_BUSY_SECONDS = 0.005
+"""For how long a line counts as busy after a write, at most."""
 
 
 class Lane:
@@ -54,7 +59,6 @@ class Lane:
         self._delay = backend.max_batch_delay_ms / 1000
         self._retry_limit = config.retry_limit
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._retry_seconds = (config.retry_limit or math.inf) * config.retry_backoff_max_ms / 1000
         dead_letter = self.route.rules.dead_letter
         self._redirect = Redirect(self.name, dead_letter) if dead_letter else None
         self._backlog = Backlog(self.name, config.retry_limit, self._backoff, self._redirect)
@@ -64,6 +68,8 @@ class Lane:
         self._less = asyncio.Event()
         """Set when there is more room than before."""
         self._hurry = False
+        self._busy_until = 0.0
+        """Until when the line counts as busy after a write: the fuller that was, the longer."""
         self._absence = "connecting"
         """Why there is no connection; empty while there is one."""
         self._trouble = ""
@@ -77,7 +83,10 @@ class Lane:
         self.last_error: tuple[float, str] | None = None
         """When a write or a connection failed last, and why; records that were given up are not counted."""
         self.destinations = Destinations()
+        self.on_stored: Callable[[Sequence[Record]], None] | None = None
+        """Sees the records of each write that were stored, if anybody looks at them."""
         self._warned_at = self._warned_of_disk_at = -WARNING_INTERVAL_SECONDS
+        self._advised_at = -ADVICE_INTERVAL_SECONDS
         self._log = logger().bind(backend=self.name)
         metrics.watch(self)
 
@@ -242,19 +251,34 @@ class Lane:
             await asyncio.sleep(self._backoff.wait(self._fruitless))
 
     def _became_ready(self, sink: Sink) -> None:
-        if not self.connected.is_set() and (sink.forgets_ids_after or math.inf) < self._retry_seconds:
-            self._log.warning(
-                "the back end forgets ids sooner than retries end: an event retried for longer may be stored"
-                " twice, under one id",
-                forgets_ids_after_seconds=sink.forgets_ids_after,
-            )
         self.order = sink.order
         self._backlog.has_one_path = sink.has_one_path
         self._absence = ""
         self._note_condition()
         self.connected.set()
         away = time.monotonic() - self._away_since
-        self._log.info("connected", away_seconds=round(away, 3), waiting=self.events, order=sink.order)
+        self._log.info(
+            "connected",
+            away_seconds=round(away, 3),
+            waiting=self.events,
+            waiting_bytes=self.bytes,
+            **(
+                {"on_disk": self.spilling.events, "on_disk_bytes": self.spilling.bytes}
+                if self.spilling
+                else {}
+            ),
+            order=sink.order,
+        )
+        in_doubt = self._backlog.in_doubt()
+        if in_doubt and away > (sink.forgets_ids_after or math.inf):
+            self._log.warning(
+                "events may be stored twice, under one id: it is unknown whether they were stored, and the"
+                " back end was away for longer than it remembers ids",
+                events=in_doubt,
+                remembers_ids_seconds=sink.forgets_ids_after,
+                remedy="readers drop repeated event ids; JetStream remembers them for the duplicate window of"
+                " its stream (nats stream edit --dupe-window)",
+            )
 
     def _be_away(self, event: str, error: DeliveryError) -> None:
         """Take note that there is no connection."""
@@ -284,11 +308,17 @@ class Lane:
 
     async def _deliver_all(self, sink: Sink) -> None:
         while True:
-            batch = self._in_flight = await self._next_batch(sink)
+            most = min(self.backend.max_batch_size, sink.limits.records)
+            batch = self._in_flight = await self._next_batch(sink, most)
+            began = time.monotonic()
             try:
                 settled = await self._write(sink, batch)
             finally:
                 self._in_flight = None
+            ended = time.monotonic()
+            # What answers a full write, as much again, comes piece by piece; each would cost a write.
+            rest = (ended - began) * len(batch.records) / most
+            self._busy_until = ended + min(rest, MOST_BUSY_SECONDS)
             if settled.is_fruitless:
                 self._fruitless += 1
                 await asyncio.sleep(self._backoff.wait(self._fruitless))
@@ -312,7 +342,13 @@ class Lane:
         now = time.monotonic()
         settled = self._account(self._backlog.settle(batch, failures, now))
         self.metrics.wrote(settled.stored, settled.stored_bytes, now - started)
+        if sink.advice and now - self._advised_at >= ADVICE_INTERVAL_SECONDS:
+            self._advised_at = now
+            self._log.warning("slower than it could be", advice=sink.advice)
         self.destinations.note(batch.records)
+        if self.on_stored:
+            failed = {failure.place for failure in failures}
+            self.on_stored([each for place, each in enumerate(batch.records) if place not in failed])
         return settled
 
     def _account(self, settled: Settled) -> Settled:
@@ -340,11 +376,10 @@ class Lane:
 
     # -- forming batches
 
-    async def _next_batch(self, sink: Sink) -> WriteBatch:
-        """Wait for records, a little longer for more of them, and take what one write may carry."""
-        most = min(self.backend.max_batch_size, sink.limits.records)
+    async def _next_batch(self, sink: Sink, most: int) -> WriteBatch:
+        """Wait for records, and take what one write may carry."""
         while True:
-            if self._delay and not self._hurry:
+            if not self._hurry:
                 await self._linger(most)
             batch = self._backlog.take(time.monotonic(), most, sink.limits.bytes)
             if batch:
@@ -364,12 +399,13 @@ class Lane:
             self._fruitless = 0
 
     async def _linger(self, most: int) -> None:
-        """Wait until a batch is full or its first record has waited long enough."""
+        """Wait while the line counts as busy, or as long as records may wait, unless a batch is full."""
         since = self._backlog.queued_since
         if since is None:
             return
-        deadline = since + self._delay
-        while self._backlog.queued < most and not self._hurry and time.monotonic() < deadline:
+        deadline = max(self._busy_until, since + self._delay)
+        last = deadline - MOMENT_SECONDS
+        while self._backlog.queued < most and not self._hurry and time.monotonic() < last:
             self._arrived.clear()
             await self._sleep_until(deadline)
 

@@ -149,6 +149,19 @@ def test_a_switch_takes_nothing_else_behind_it():
     ]
 
 
+def test_a_switch_is_also_turned_off_by_no_before_its_name():
+    config = load(["--no-tap", "--no-nats-jetstream", *NATS], {"SIDECAR_TAP": "true"})
+    assert config.tap is False
+    assert config.backends[0].jetstream is False
+    assert config.places["tap"] == "--no-tap"
+
+
+def test_only_switches_are_turned_off_so():
+    assert problems_of("--no-listen") == ["--no-listen: no such option. Did you mean --listen?"]
+    assert problems_of("--no-tap=true") == ["--no-tap: no such option. Did you mean --tap?"]
+    assert problems_of("--tap", "--no-tap") == ["--no-tap: is given twice; --tap also sets it. Give it once."]
+
+
 def test_a_value_may_hold_an_equals_sign():
     assert with_minimum("--kafka-static-headers=a:b=c").static_headers == {"a": "b=c"}
 

@@ -16,7 +16,7 @@ from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Failed, Limits
 from bronze_sidecar.telemetry.metrics import Metrics
-from scripted import Answer, Script, Scripted, record
+from scripted import Answer, Script, Scripted, ScriptedSink, record
 from structlog.testing import capture_logs
 
 
@@ -253,6 +253,36 @@ async def test_waits_for_a_fuller_batch_within_its_delay() -> None:
         second = put(lane, record("2"))
         await asyncio.gather(first.done.wait(), second.done.wait())
         assert script.writes == [["1", "2"]]
+
+
+async def test_a_free_line_makes_no_record_wait_and_a_write_under_way_gathers_the_next_batch() -> None:
+    script = Script(gate=asyncio.Event())
+    async with running(script) as lane:
+        first = put(lane, record("1"))
+        await in_flight(lane)
+        others = [put(lane, record("2")), put(lane, record("3"))]
+        open_gate(script)
+        await first.done.wait()
+        others.append(put(lane, record("4")))
+        await asyncio.gather(*(ticket.done.wait() for ticket in others))
+    assert script.writes == [["1"], ["2", "3"], ["4"]]
+
+
+async def test_a_line_that_carried_a_full_write_counts_as_busy_a_little_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bronze_sidecar.delivery.lane.MOST_BUSY_SECONDS", 60)
+    script = Script(gate=asyncio.Event())
+    async with running(script, max_batch_size=4) as lane:
+        first = put(lane, record("1"), record("2"), record("3"))
+        await in_flight(lane)
+        second = put(lane, record("4"))
+        await asyncio.sleep(0.2)
+        open_gate(script)
+        await first.done.wait()
+        third = put(lane, record("5"))
+        await asyncio.gather(second.done.wait(), third.done.wait())
+    assert script.writes == [["1", "2", "3"], ["4", "5"]]
 
 
 async def test_hurries_when_the_process_stops() -> None:
@@ -535,3 +565,51 @@ async def test_what_may_be_stored_twice_is_logged_each_time() -> None:
     told = [each for each in logs if each["event"] == "events may be stored twice"]
     assert [(each["events"], each["log_level"]) for each in told] == [(3, "warning"), (2, "warning")]
     assert told[0]["reason"] == "the broker forgot our numbers"
+
+
+@asynccontextmanager
+async def away_for_a_moment(
+    script: Script, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[list[Any]]:
+    """Fail a write, of a back end that remembers ids for no time; give the log afterwards."""
+    monkeypatch.setattr(ScriptedSink, "forgets_ids_after", 1e-9)
+    script.answers.append(refuse(error))
+    with capture_logs() as logs:
+        async with running(script) as lane:
+            ticket = put(lane, record("1"), record("2", key="b"))
+            await ticket.done.wait()
+            yield logs
+
+
+async def test_what_may_be_stored_twice_is_warned_of_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script()
+    async with away_for_a_moment(script, Disconnected("reset"), monkeypatch) as logs:
+        (warning,) = [each for each in logs if "twice" in each["event"]]
+        assert warning["log_level"] == "warning"
+        assert warning["events"] == 2
+        assert "--dupe-window" in warning["remedy"]
+
+
+async def test_without_an_outage_nobody_is_warned_of_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with away_for_a_moment(Script(), Transient("busy"), monkeypatch) as logs:
+        assert not [each for each in logs if "twice" in each["event"]]
+
+
+async def test_connected_says_how_long_it_was_away_and_how_much_waits() -> None:
+    script = Script(openings=[Transient("refused")])
+    with capture_logs() as logs:
+        async with running(script) as lane:
+            await put(lane, record("1", size=30), record("2", size=12)).done.wait()
+    (connected,) = [each for each in logs if each["event"] == "connected"]
+    assert (connected["waiting"], connected["waiting_bytes"]) == (2, 42)
+    assert connected["away_seconds"] >= 0
+
+
+async def test_what_would_be_faster_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedSink, "advice", "use more keys")
+    script = Script()
+    with capture_logs() as logs:
+        async with running(script) as lane:
+            await put(lane, record("1")).done.wait()
+            await put(lane, record("2")).done.wait()
+    assert [each["advice"] for each in logs if each["log_level"] == "warning"] == ["use more keys"]
