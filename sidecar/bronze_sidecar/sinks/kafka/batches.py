@@ -191,7 +191,7 @@ class Packer:
         codec = CODECS[compression]
         self._new_batch: Callable[[int, int], RecordBatch] = partial(LibraryBatch, codec)
         if route.is_native:
-            self._new_batch = partial(native.record_batch_type(), codec, COMPRESS[compression])
+            self._new_batch = partial(native.compiled.RecordBatch, codec, COMPRESS[compression])
 
     def pack(
         self, batch: Sequence[Record], places: Iterable[int], topics: Mapping[str, Topic]

@@ -41,7 +41,7 @@ def encoded(  # noqa: PLR0917 - both ways alike
     """Return where a batch of each maker ends, and its bytes."""
     made = []
     for batch in (
-        native.record_batch_type()(CODECS[name], COMPRESS[name], most_bytes, TIME),
+        native.compiled.RecordBatch(CODECS[name], COMPRESS[name], most_bytes, TIME),
         LibraryBatch(CODECS[name], most_bytes, TIME),
     ):
         end = batch.fill(records, start, frame, "eventId", more)
