@@ -12,7 +12,7 @@ import pytest
 from bronze_pipeline.tables import lean_delta, partition_index
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.partition_index import UNKNOWN, Span, span_of
+from bronze_pipeline.tables.partition_index import UNKNOWN, ValueSpan, span_of
 from bronze_pipeline.tables.tables import Table
 
 SCHEMA = pa.schema(
@@ -31,8 +31,8 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def seconds(first: float, last: float) -> Span:
-    return Span(at(first), at(last))
+def seconds(first: float, last: float) -> ValueSpan:
+    return ValueSpan(at(first), at(last))
 
 
 @pytest.fixture

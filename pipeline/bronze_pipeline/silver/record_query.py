@@ -16,7 +16,7 @@ from bronze_pipeline.silver.storing import (
     QUARANTINE_NAME,
     QUARANTINE_PARTITION_COLUMNS,
     RESULT_SCHEMA,
-    Target,
+    TypedTable,
     TypeEvents,
     distinct,
     distinct_faults,
@@ -35,7 +35,7 @@ class RecordQuery:
     name: str = "records"
     output_mode: str = "append"
     _tables: dict[str, Table] = field(default_factory=dict)
-    _targets: list[Target] = field(default_factory=list)
+    _targets: list[TypedTable] = field(default_factory=list)
 
     def open(self, spark: SparkSession) -> None:  # noqa: ARG002 - as of every query
         schemas = {record: record.schema(EVENTS) for record in RECORDS}
@@ -44,7 +44,8 @@ class RecordQuery:
             for record, schema in schemas.items()
         }
         self._targets = [
-            Target(record, self._tables[record.table].staging, schema) for record, schema in schemas.items()
+            TypedTable(record, self._tables[record.table].staging, schema)
+            for record, schema in schemas.items()
         ]
         self._quarantine = self.lake.open(QUARANTINE_NAME, QUARANTINE, QUARANTINE_PARTITION_COLUMNS)
 
