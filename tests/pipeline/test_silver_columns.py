@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 
 import pyarrow as pa
-from bronze_pipeline.silver.columns import NumberKind, NumberColumn, enum_names, json_arrays
+from bronze_pipeline.silver.columns import NumberColumn, NumberKind, enum_names, json_arrays
 from bronze_pipeline.silver.records import PRICE
 
 # Text, the decimal, scaled by 8 digits, what is wrong.

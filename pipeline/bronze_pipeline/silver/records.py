@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bronze_pipeline.decoding.schema import EVENTS
-from bronze_pipeline.silver.columns import NumberKind, NumberColumn, enum_names, json_arrays, present
+from bronze_pipeline.silver.columns import NumberColumn, NumberKind, enum_names, json_arrays, present
 
 ENVELOPE = (
     "event_id", "stream_id", "position", "level", "source", "exchange", "symbol", "local_ts", "ingest_ts",
