@@ -7,6 +7,7 @@ servers: LocalStack in a container, or the emulator that `make` installs into `.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import hmac
@@ -25,6 +26,7 @@ from typing import Any
 
 import boto3
 from aiohttp import ClientSession, web
+from aws_kinesis_agg.deaggregator import deaggregate_records
 from botocore.config import Config as ClientConfig
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
@@ -452,6 +454,26 @@ async def deliver(
         await asyncio.gather(running, return_exceptions=True)
     failures = [failure for ticket in tickets for failure in ticket.failures]
     return Delivery(failures, metrics.retried._value.get())
+
+
+# -- reading
+
+
+def events_in(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events of Kinesis' records; Amazon's library takes aggregated ones apart."""
+    # It takes what a function of Lambda is given.
+    given = [
+        {
+            "kinesisSchemaVersion": "1.0",
+            "sequenceNumber": record["SequenceNumber"],
+            "approximateArrivalTimestamp": record["ApproximateArrivalTimestamp"].timestamp(),
+            "partitionKey": record["PartitionKey"],
+            "data": base64.b64encode(record["Data"]),
+        }
+        for record in records
+    ]
+    found = [each["kinesis"] for each in deaggregate_records([{"kinesis": each} for each in given])]
+    return [{"PartitionKey": each["partitionKey"], "Data": base64.b64decode(each["data"])} for each in found]
 
 
 # -- options

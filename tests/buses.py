@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 import nats
 import redis.asyncio
-from aws_servers import ACCOUNT, Relay, aws_client, reach
+from aws_servers import ACCOUNT, Relay, aws_client, events_in, reach
 from bronze_client.schema import NormalizedEvent
 from kafka_servers import KafkaServer, read_topic
 from nats.js.api import AckPolicy, ConsumerConfig
@@ -120,6 +120,7 @@ class KinesisBus:
     """A stream of the emulator. The server is a proxy before it: the emulator forgets when it is killed."""
 
     slow = True  # a call has one record of each of the five symbols
+    more_options: Sequence[str] = ()
 
     def __init__(self, emulator: Endpoint, server: Relay) -> None:
         self.server = server
@@ -131,10 +132,11 @@ class KinesisBus:
     def options(self) -> list[str]:
         # Small writes, so that a kill meets one half way.
         small = ("--kinesis-max-batch-size", "100")
-        return ["--kinesis-stream", self._stream, *small, *reach("kinesis", self.server.url)]
+        reached = reach("kinesis", self.server.url)
+        return ["--kinesis-stream", self._stream, *small, *self.more_options, *reached]
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
-        for record in await asyncio.to_thread(self._records):
+        for record in events_in(await asyncio.to_thread(self._records)):
             event = NormalizedEvent.FromString(record["Data"])
             yield record["PartitionKey"], event.meta["event_id"]
 
@@ -149,6 +151,12 @@ class KinesisBus:
                 found += answer["Records"]
                 iterator = answer["NextShardIterator"] if answer["Records"] else None
         return found
+
+
+class AggregatedKinesisBus(KinesisBus):
+    """The same, with many events in a record."""
+
+    more_options = ("--kinesis-aggregation",)
 
 
 class SqsBus:
@@ -186,7 +194,7 @@ class SqsBus:
             self._client.delete_message_batch(QueueUrl=self._queue, Entries=done)
 
 
-NAMES = ("nats", "redis", "kafka", "kinesis", "sqs")
+NAMES = ("nats", "redis", "kafka", "kinesis", "kinesis-aggregated", "sqs")
 
 
 def bus_named(name: str, fixture: Callable[[str], Any]) -> Bus:
@@ -197,8 +205,12 @@ def bus_named(name: str, fixture: Callable[[str], Any]) -> Bus:
         return RedisBus(fixture("start_redis")(append_only=True))
     if name == "kafka":
         return KafkaBus(fixture("own_kafka"))
-    kind = KinesisBus if name == "kinesis" else SqsBus
-    return kind(fixture("aws_emulator"), fixture("aws_relay"))
+    kinds: dict[str, Callable[..., Bus]] = {
+        "kinesis": KinesisBus,
+        "kinesis-aggregated": AggregatedKinesisBus,
+        "sqs": SqsBus,
+    }
+    return kinds[name](fixture("aws_emulator"), fixture("aws_relay"))
 
 
 async def assert_complete(bus: Bus, streams: dict[str, int], *, duplicates_allowed: bool = True) -> int:

@@ -43,6 +43,7 @@ class ScriptedSink:
     forgets_ids_after: float | None = None
     order = "strict"
     has_one_path = True
+    advice = ""
 
     def __init__(self, script: Script, limits: Limits) -> None:
         self.script = script

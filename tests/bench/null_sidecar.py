@@ -26,7 +26,7 @@ class Null(Backend):
     name = "null"
     title = "Null"
     max_batch_size: int = 1024
-    max_batch_delay_ms: int = 2
+    max_batch_delay_ms: int = 0
 
     @asynccontextmanager
     async def open(self, route: Route) -> AsyncIterator[Sink]:
@@ -48,6 +48,7 @@ class NullSink:
     forgets_ids_after: float | None = None
     order = "strict"
     has_one_path = True
+    advice = ""
 
     async def ping(self) -> None:
         """Answer."""

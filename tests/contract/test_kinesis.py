@@ -20,6 +20,7 @@ from aws_servers import (
     Relay,
     aws_client,
     deliver,
+    events_in,
     fault_proxy,
     reach,
 )
@@ -57,6 +58,11 @@ def create(url: str, *streams: str, shards: int = 1) -> None:
 
 
 def read(url: str, stream: str) -> list[dict[str, Any]]:
+    """Return all events of a stream, shard by shard."""
+    return events_in(read_records(url, stream))
+
+
+def read_records(url: str, stream: str) -> list[dict[str, Any]]:
     """Return all records of a stream, shard by shard."""
     client = aws_client("kinesis", url)
     found: list[dict[str, Any]] = []

@@ -360,6 +360,17 @@ async def test_without_strict_order_a_call_takes_ten_messages_of_a_group(
     assert by_group(await asyncio.to_thread(read, proxy.onward, fifo)) == in_order(100, 2)
 
 
+async def test_where_strict_order_limits_a_group_more_groups_are_advised(
+    aws_emulator: Endpoint, fifo: str
+) -> None:
+    backend = backend_at(aws_emulator.url, fifo)
+    async with backend.open(Route(backend.rules())) as sink:
+        assert not await sink.write(records(backend, trades(20, 1)))
+        assert "--sqs-message-group-template" in sink.advice
+        assert not await sink.write(records(backend, trades(20, 20)))
+        assert not sink.advice
+
+
 async def test_a_fifo_queue_drops_what_comes_twice(aws_emulator: Endpoint, fifo: str) -> None:
     backend = backend_at(aws_emulator.url, fifo)
     async with backend.open(Route(backend.rules())) as sink:

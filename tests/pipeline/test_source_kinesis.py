@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aws_kinesis_agg.aggregator import RecordAggregator
-from aws_servers import REGION, Call, Refusal, aws_client, fault_proxy
+from aws_servers import REGION, Call, Refusal, aws_client, fault_proxy, reach
 from bronze_pipeline.sources.base import DataLoss
 from bronze_pipeline.sources.kinesis import ends
 from bronze_pipeline.sources.kinesis.aggregates import MAGIC, DamagedAggregateError, events_in
@@ -20,6 +20,9 @@ from bronze_pipeline.sources.kinesis.bus import KinesisBatchReader, KinesisStrea
 from bronze_pipeline.sources.kinesis.calls import MOST_IN_CALL, ShardAnswer, ShardCalls
 from bronze_pipeline.sources.kinesis.stream import KinesisStream, Shard
 from bronze_pipeline.sources.options import OptionError
+from bronze_sidecar.routing.route import Route
+from configurations import backend_of
+from contract.contract import records, trade
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from servers import Endpoint
 from source_readers import ALL, problems_of, rows, source_options, values
@@ -209,6 +212,26 @@ def test_an_aggregated_record_of_something_else_is_damaged() -> None:
     body = b"\x1a\x05not it"
     with pytest.raises(DamagedAggregateError, match="it is no AggregatedRecord"):
         events_in(MAGIC + body + hashlib.md5(body, usedforsecurity=False).digest())
+
+
+@pytest.mark.servers
+def test_each_event_that_the_sidecar_aggregated_is_a_row_with_its_id(
+    aws_emulator: Endpoint, stream: str
+) -> None:
+    backend = backend_of(
+        f"--kinesis-stream={stream}", "--kinesis-aggregation", *reach("kinesis", aws_emulator.url)
+    )
+    written = records(backend, [trade("K0", 0), trade("K1", 1), trade("K0", 2), trade("K0", 3)])
+
+    async def write() -> None:
+        async with backend.open(Route(backend.rules())) as sink:
+            assert not await sink.write(written)
+
+    asyncio.run(write())
+    found = rows(KinesisBatchReader(KinesisStream(options(aws_emulator, stream))))
+    assert [row["value"] for row in found] == [written[place].event.envelope for place in (0, 2, 3, 1)]
+    assert len({row["bus_position"] for row in found}) == 4
+    assert [row["bus_position"].partition(".")[2] for row in found] == ["0", "1", "2", ""]
 
 
 class Resharded(KinesisStream):

@@ -28,7 +28,12 @@ from bronze_sidecar.telemetry.logs import logger
 from bronze_sidecar.telemetry.metrics import LaneMetrics
 
 WARNING_INTERVAL_SECONDS = 10.0
+ADVICE_INTERVAL_SECONDS = 600.0
 IDLE_PING_SECONDS = 5.0
+MOMENT_SECONDS = 0.0005
+"""What is not worth waiting for: timers count milliseconds."""
+MOST_BUSY_SECONDS = 0.005
+"""For how long a line counts as busy after a write, at most."""
 
 
 class Lane:
@@ -62,6 +67,8 @@ class Lane:
         self._less = asyncio.Event()
         """Set when there is more room than before."""
         self._hurry = False
+        self._busy_until = 0.0
+        """Until when the line counts as busy after a write: the fuller that was, the longer."""
         self._absence = "connecting"
         """Why there is no connection; empty while there is one."""
         self._trouble = ""
@@ -78,6 +85,7 @@ class Lane:
         self.on_stored: Callable[[Sequence[Record]], None] | None = None
         """Sees the records of each write that were stored, if anybody looks at them."""
         self._warned_at = self._warned_of_disk_at = -WARNING_INTERVAL_SECONDS
+        self._advised_at = -ADVICE_INTERVAL_SECONDS
         self._log = logger().bind(backend=self.name)
         metrics.watch(self)
 
@@ -299,11 +307,17 @@ class Lane:
 
     async def _deliver_all(self, sink: Sink) -> None:
         while True:
-            batch = self._in_flight = await self._next_batch(sink)
+            most = min(self.backend.max_batch_size, sink.limits.records)
+            batch = self._in_flight = await self._next_batch(sink, most)
+            began = time.monotonic()
             try:
                 settled = await self._write(sink, batch)
             finally:
                 self._in_flight = None
+            ended = time.monotonic()
+            # What answers a full write, as much again, comes piece by piece; each would cost a write.
+            rest = (ended - began) * len(batch.records) / most
+            self._busy_until = ended + min(rest, MOST_BUSY_SECONDS)
             if settled.is_fruitless:
                 self._fruitless += 1
                 await asyncio.sleep(self._backoff.wait(self._fruitless))
@@ -327,6 +341,9 @@ class Lane:
         now = time.monotonic()
         settled = self._account(self._backlog.settle(batch, failures, now))
         self.metrics.wrote(settled.stored, settled.stored_bytes, now - started)
+        if sink.advice and now - self._advised_at >= ADVICE_INTERVAL_SECONDS:
+            self._advised_at = now
+            self._log.warning("slower than it could be", advice=sink.advice)
         self.destinations.note(batch.records)
         if self.on_stored:
             failed = {failure.place for failure in failures}
@@ -358,11 +375,10 @@ class Lane:
 
     # -- forming batches
 
-    async def _next_batch(self, sink: Sink) -> WriteBatch:
-        """Wait for records, a little longer for more of them, and take what one write may carry."""
-        most = min(self.backend.max_batch_size, sink.limits.records)
+    async def _next_batch(self, sink: Sink, most: int) -> WriteBatch:
+        """Wait for records, and take what one write may carry."""
         while True:
-            if self._delay and not self._hurry:
+            if not self._hurry:
                 await self._linger(most)
             batch = self._backlog.take(time.monotonic(), most, sink.limits.bytes)
             if batch:
@@ -382,12 +398,13 @@ class Lane:
             self._fruitless = 0
 
     async def _linger(self, most: int) -> None:
-        """Wait until a batch is full or its first record has waited long enough."""
+        """Wait while the line counts as busy, or as long as records may wait, unless a batch is full."""
         since = self._backlog.queued_since
         if since is None:
             return
-        deadline = since + self._delay
-        while self._backlog.queued < most and not self._hurry and time.monotonic() < deadline:
+        deadline = max(self._busy_until, since + self._delay)
+        last = deadline - MOMENT_SECONDS
+        while self._backlog.queued < most and not self._hurry and time.monotonic() < last:
             self._arrived.clear()
             await self._sleep_until(deadline)
 

@@ -48,6 +48,8 @@ class Sink(Protocol):
     """`strict`, or when records of a key may be stored in another order."""
     has_one_path: bool
     """Whether all records reach the bus by one server: one that is stored shows that others could be."""
+    advice: str
+    """What would have made the last write much faster; empty if nothing."""
 
     async def ping(self) -> None:
         """Return if the back end answers; raise Disconnected if it does not."""
@@ -67,8 +69,13 @@ def batch_size(default: int) -> Any:
 
 
 def batch_delay(default: int) -> Any:
-    """Declare how long a batch waits for more records."""
-    return option(Integer(0, 60_000), "How long a batch waits for more records.", default=default)
+    """Declare how long a record waits for company on a free line."""
+    return option(
+        Integer(0, 60_000),
+        "How long a record waits for others before it is written; 0 writes it at once, unless a write is"
+        " under way.",
+        default=default,
+    )
 
 
 def dead_letter_doc(destination: str) -> str:
@@ -102,7 +109,7 @@ class Backend(ABC):
     _: KW_ONLY
     include_payloads: frozenset[str] | None = option(Cases(), "Payload cases to publish; all if not given.")
     max_batch_size: int = batch_size(1024)
-    max_batch_delay_ms: int = batch_delay(2)
+    max_batch_delay_ms: int = batch_delay(0)
     when_full: str = option(
         Choice("wait", "spill"),
         "What to do when the queue in memory is full: let producers wait, or spill to a queue on disk"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bronze_sidecar.configuration.config import Config, load
+from bronze_sidecar.sinks.nats.options import Nats
 from configurations import KAFKA, NATS, REDIS, SQS, ConfigFile, backend_of, problems_of, with_minimum
 
 
@@ -152,7 +153,9 @@ def test_a_switch_takes_nothing_else_behind_it():
 def test_a_switch_is_also_turned_off_by_no_before_its_name():
     config = load(["--no-tap", "--no-nats-jetstream", *NATS], {"SIDECAR_TAP": "true"})
     assert config.tap is False
-    assert config.backends[0].jetstream is False
+    (nats,) = config.backends
+    assert isinstance(nats, Nats)
+    assert nats.jetstream is False
     assert config.places["tap"] == "--no-tap"
 
 

@@ -223,8 +223,8 @@ def test_a_mapping_that_holds_itself_is_refused(file):
             " oauth_client_secret_file, oauth_scope, oauth_ca_file, aws_region, compression, acks,"
             " idempotent, schema_registry_url,"
             " schema_registry_ca_file, schema_registry_auth_username, schema_registry_auth_password,"
-            " schema_registry_auth_password_file, max_batch_size, max_batch_delay_ms,"
-            " ssl_ca_file, ssl_cert_file, ssl_key_file, include_payloads, when_full."
+            " schema_registry_auth_password_file, max_batch_size, ssl_ca_file, ssl_cert_file, ssl_key_file,"
+            " include_payloads, max_batch_delay_ms, when_full."
         )
     ]
 

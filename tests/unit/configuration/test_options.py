@@ -52,7 +52,8 @@ KINESIS = words("""
     --kinesis-stream --kinesis-region --kinesis-stream-routing --kinesis-partition-key-template
     --kinesis-dead-letter-stream --kinesis-include-payloads --kinesis-static-headers
     --kinesis-access-key --kinesis-secret-key --kinesis-session-token --kinesis-endpoint-url
-    --kinesis-tls-ca-file --kinesis-strict-order --kinesis-max-record-bytes --kinesis-max-call-bytes
+    --kinesis-tls-ca-file --kinesis-strict-order --kinesis-aggregation
+    --kinesis-max-record-bytes --kinesis-max-call-bytes
     --kinesis-max-batch-size --kinesis-max-batch-delay-ms
     --kinesis-when-full
 """)
@@ -203,6 +204,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--kinesis-endpoint-url", "http://localhost:4567", "http://localhost:4567", []),
     ("--kinesis-tls-ca-file", "FILE", "FILE", []),
     ("--kinesis-strict-order", "false", False, []),
+    ("--kinesis-aggregation", "true", True, []),
     ("--kinesis-max-record-bytes", "2048", 2048, []),
     ("--kinesis-max-call-bytes", "2097152", 2_097_152, []),
     ("--kinesis-max-batch-size", "500", 500, []),

@@ -255,6 +255,36 @@ async def test_waits_for_a_fuller_batch_within_its_delay() -> None:
         assert script.writes == [["1", "2"]]
 
 
+async def test_a_free_line_makes_no_record_wait_and_a_write_under_way_gathers_the_next_batch() -> None:
+    script = Script(gate=asyncio.Event())
+    async with running(script) as lane:
+        first = put(lane, record("1"))
+        await in_flight(lane)
+        others = [put(lane, record("2")), put(lane, record("3"))]
+        open_gate(script)
+        await first.done.wait()
+        others.append(put(lane, record("4")))
+        await asyncio.gather(*(ticket.done.wait() for ticket in others))
+    assert script.writes == [["1"], ["2", "3"], ["4"]]
+
+
+async def test_a_line_that_carried_a_full_write_counts_as_busy_a_little_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bronze_sidecar.delivery.lane.MOST_BUSY_SECONDS", 60)
+    script = Script(gate=asyncio.Event())
+    async with running(script, max_batch_size=4) as lane:
+        first = put(lane, record("1"), record("2"), record("3"))
+        await in_flight(lane)
+        second = put(lane, record("4"))
+        await asyncio.sleep(0.2)
+        open_gate(script)
+        await first.done.wait()
+        third = put(lane, record("5"))
+        await asyncio.gather(second.done.wait(), third.done.wait())
+    assert script.writes == [["1", "2", "3"], ["4", "5"]]
+
+
 async def test_hurries_when_the_process_stops() -> None:
     script = Script()
     async with running(script, max_batch_delay_ms=60_000) as lane:
@@ -573,3 +603,13 @@ async def test_connected_says_how_long_it_was_away_and_how_much_waits() -> None:
     (connected,) = [each for each in logs if each["event"] == "connected"]
     assert (connected["waiting"], connected["waiting_bytes"]) == (2, 42)
     assert connected["away_seconds"] >= 0
+
+
+async def test_what_would_be_faster_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedSink, "advice", "use more keys")
+    script = Script()
+    with capture_logs() as logs:
+        async with running(script) as lane:
+            await put(lane, record("1")).done.wait()
+            await put(lane, record("2")).done.wait()
+    assert [each["advice"] for each in logs if each["log_level"] == "warning"] == ["use more keys"]

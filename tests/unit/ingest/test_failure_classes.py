@@ -30,7 +30,7 @@ TRADE: dict[str, Any] = {
 
 def reason_for(message: bytes) -> str:
     """Return why the mapper refuses a message."""
-    mapper = Mapper(StreamContext("s"), FrameCache(), 1000, 1 << 20)
+    mapper = Mapper(StreamContext("s"), FrameCache(), most_events=1000, most_bytes=1 << 20)
     with pytest.raises(Rejected) as refused:
         mapper.first_events(message, 0, b"")
     return str(refused.value)

@@ -12,12 +12,20 @@ from bronze_sidecar.sinks.aws.service import InvalidCall, Unavailable
 from bronze_sidecar.sinks.base import Failed
 from bronze_sidecar.sinks.outcome import failures
 
+IN_TURN = 10
+"""Calls one after another for a single order that are worth a word to the operator."""
+
 
 class CallLimits(NamedTuple):
     """The most that one call may carry."""
 
     records: int
     bytes: int
+    run: int = 1
+    """Records of one order."""
+    joined: int = 0
+    """Bytes of records of one order that are sent as one, which is stored or refused as a whole, and counts
+    as one; 0 if none are."""
 
 
 class OrderedQueue:
@@ -53,7 +61,7 @@ Send = Callable[[Call], Awaitable[Mapping[int, DeliveryError]]]
 class CallPlan:
     """What remains to be sent of a batch.
 
-    A call takes the first record of each order, or the first few if `run` allows it, and an order is in
+    A call takes the first record of each order, or the first few if the limits allow it, and an order is in
     only one call at a time. After a record that was not stored, nothing more of its order is sent.
     """
 
@@ -63,14 +71,12 @@ class CallPlan:
         sizes: Sequence[int],
         errors: dict[int, DeliveryError],
         limits: CallLimits,
-        run: int = 1,
     ) -> None:
         """Plan a batch: destination and key of each record, its size, and the errors already known."""
         self.errors = errors
         self._count = len(orders)
         self._sizes = sizes
         self._limits = limits
-        self._run = run
         self._halves: list[Call] = []
         self._stopped = False
         queues: dict[tuple[str, Hashable], OrderedQueue] = {}
@@ -84,6 +90,11 @@ class CallPlan:
                 self._idle.setdefault(order[0], deque()).append(queue)
             queue.places.append(place)
         self._queues = queues.values()
+
+    @property
+    def longest(self) -> int:
+        """How many records of one order there are, at most."""
+        return max((len(queue.places) for queue in self._queues), default=0)
 
     # -- what to send
 
@@ -99,37 +110,54 @@ class CallPlan:
         return None
 
     def _fill(self, destination: str, idle: deque[OrderedQueue]) -> Call:
-        sizes, run = self._sizes, self._run
-        most, room = self._limits
-        queues: list[OrderedQueue] = []
-        places: list[int] = []
-        while idle:
+        most, room = self._limits.records, self._limits.bytes
+        call = Call(destination, [], [])
+        while idle and most:
             queue = idle[0]
-            before = len(places)
-            for place in queue.places[queue.next : queue.next + min(run, most - before)]:
-                if sizes[place] > room and places:
-                    break
-                room -= sizes[place]
-                queues.append(queue)
-                places.append(place)
-            taken = len(places) - before
-            if not taken:
+            places, size = self._take(queue, most, room, is_first=not call.places)
+            if not places:
                 break
-            queue.next += taken
-            queue.busy = taken
+            call.queues += [queue] * len(places)
+            call.places += places
+            most -= 1 if self._limits.joined else len(places)
+            room -= size
+            queue.next += len(places)
+            queue.busy = len(places)
             idle.popleft()
-        return Call(destination, queues, places)
+        return call
+
+    def _take(self, queue: OrderedQueue, most: int, room: int, *, is_first: bool) -> tuple[list[int], int]:
+        """Return what a call takes of a queue, and its size; the first record of a call always fits."""
+        end, joined = queue.next + min(self._limits.run, most), self._limits.joined
+        places: list[int] = []
+        taken = 0
+        for place in queue.places[queue.next : None if joined else end]:
+            size = taken + self._sizes[place]
+            if (size > room and (places or not is_first)) or (joined and places and size > joined):
+                break
+            places.append(place)
+            taken = size
+        return places, taken
 
     # -- what became of it
 
     def settle(self, call: Call, errors: Mapping[int, DeliveryError]) -> None:
         """Record an answer; orders whose records were stored may continue."""
+        parted: dict[OrderedQueue, list[int]] = {}
         for index, error in errors.items():
+            queue = call.queues[index]
+            if isinstance(error, Permanent) and self._limits.joined and queue.busy > 1:
+                parted.setdefault(queue, []).append(call.places[index])
+                continue
             self.errors[call.places[index]] = error
             if not isinstance(error, Permanent):
-                call.queues[index].held = True
+                queue.held = True
+        for queue, places in parted.items():
+            self._halve(Call(call.destination, [queue] * len(places), places))
         idle = self._idle[call.destination]
         for queue in call.queues:
+            if queue in parted:
+                continue
             queue.busy -= 1
             if not queue.busy and not queue.held and queue.next < len(queue.places):
                 idle.append(queue)
@@ -151,8 +179,22 @@ class CallPlan:
     def _halve(self, call: Call) -> None:
         """Search for the record at fault: the answer to a call does not name it."""
         middle = len(call.places) // 2
+        if self._limits.joined:
+            # What is sent as one stays together; only if it is alone is it at fault.
+            starts = [at for at in range(1, len(call.places)) if call.queues[at] is not call.queues[at - 1]]
+            if not starts:
+                self._shorten(call, middle)
+                return
+            middle = starts[len(starts) // 2]
         for part in (slice(middle, None), slice(middle)):  # taken from the end
             self._halves.append(Call(call.destination, call.queues[part], call.places[part]))
+
+    def _shorten(self, call: Call, count: int) -> None:
+        """Send the first records of a single order again; the others follow when these are settled."""
+        queue = call.queues[0]
+        queue.next -= len(call.places) - count
+        queue.busy = count
+        self._halves.append(Call(call.destination, call.queues[:count], call.places[:count]))
 
     def outcome(self) -> Sequence[Failed]:
         """Return what was not stored; raise Disconnected if no call was answered."""

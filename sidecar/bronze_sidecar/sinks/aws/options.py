@@ -10,7 +10,7 @@ from bronze_cli.options import option
 from bronze_cli.problems import Fault
 from bronze_cli.values import Secret
 
-from bronze_sidecar.sinks.base import Backend, batch_delay, both_or_neither, flag
+from bronze_sidecar.sinks.base import Backend, both_or_neither, flag
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,6 @@ class AwsBackend(AwsEndpoint, Backend):
     )
     secret_key: str | None = option(Secret(), "Secret key for the access key.", secret=True)
     session_token: str | None = option(Secret(), "Session token for temporary credentials.", secret=True)
-    max_batch_delay_ms: int = batch_delay(20)
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         yield from both_or_neither(self, "access_key", "secret_key")

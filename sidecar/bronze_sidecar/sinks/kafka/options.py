@@ -34,7 +34,6 @@ from bronze_sidecar.routing.values import Destination, Headers, Routing
 from bronze_sidecar.sinks.base import (
     Backend,
     Sink,
-    batch_delay,
     batch_size,
     both_or_neither,
     dead_letter_doc,
@@ -168,7 +167,6 @@ class Kafka(TlsFiles, Backend):
     schema_registry_auth_username: str | None = option(Text(), "User name for the registry.")
     schema_registry_auth_password: str | None = option(Secret(), "Password for the registry.", secret=True)
     max_batch_size: int = batch_size(4096)
-    max_batch_delay_ms: int = batch_delay(5)
 
     def open(self, route: Route) -> AbstractAsyncContextManager[Sink]:
         """Connect, and check that the brokers and the registry let us in."""

@@ -115,6 +115,7 @@ class KafkaSink:
     limits = LIMITS
     forgets_ids_after: float | None = None
     has_one_path = False
+    advice = ""
     order = STRICT_ORDER
 
     def __init__(

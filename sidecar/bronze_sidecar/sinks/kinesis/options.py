@@ -78,8 +78,15 @@ class Kinesis(AwsBackend):
     strict_order: bool = option(
         Switch(),
         "Send at most one record of each partition key per call. Without it, calls are fuller when there are"
-        " few keys, but a partly stored call can change the order within a key.",
+        " few keys, but a partly stored call can change the order within a key. Aggregated records are"
+        " always in order.",
         default=True,
+    )
+    aggregation: bool = option(
+        Switch(),
+        "Put all waiting events of a partition key into one record, in the format of Amazon's producer"
+        " library. Consumers must take such records apart.",
+        default=False,
     )
     max_record_bytes: int = option(
         Integer(1024, LARGEST),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bronze_sidecar.envelope.wire import heads, map_entry
 from bronze_sidecar.errors import DeliveryError, Permanent
 from bronze_sidecar.routing.rules import Address, Record
-from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
+from bronze_sidecar.sinks.aws.calls import IN_TURN, Call, CallLimits, CallPlan, carry_out
 from bronze_sidecar.sinks.aws.service import (
     AwsService,
     Question,
@@ -20,6 +20,7 @@ from bronze_sidecar.sinks.aws.service import (
     refused_entry,
 )
 from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
+from bronze_sidecar.sinks.kinesis.aggregation import EVENT_BYTES, aggregated
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 CALL_RECORDS = 500
 CALLS_IN_FLIGHT = 8
 WRITE_BYTES = 16 * 1024 * 1024
+ADVICE = (
+    "strict order limits the rate of a partition key to one record a call;"
+    " --kinesis-aggregation sends all its waiting events as one record, in order"
+)
 META = heads(10)
 """The envelope's field `meta`."""
 
@@ -53,13 +58,14 @@ async def open_kinesis(options: Kinesis, route: Route) -> AsyncIterator[KinesisS
 class RecordParts:
     """What all records of an address have in common."""
 
-    __slots__ = ("end", "meta", "order", "size")
+    __slots__ = ("end", "key", "meta", "order", "size")
 
     def __init__(self, address: Address) -> None:
         self.order = address.order
         # Kinesis has no headers, and parsers add later map entries to earlier ones.
         self.meta = b"".join(map_entry(META, name, value) for name, value in address.headers)
-        self.size = len(address.key.encode()) + len(self.meta)
+        self.key = address.key.encode()
+        self.size = len(self.key) + len(self.meta)
         """Bytes that count in addition to the envelope."""
         self.end = b'","PartitionKey":%b}' % json.dumps(address.key).encode()
 
@@ -68,7 +74,8 @@ class KinesisSink:
     """Streams of one account and region.
 
     A call may store only some of its records, and Kinesis does not promise to keep the order within a
-    call. So a call has one record of each partition key, unless strict order is off.
+    call. So a call has one record of each partition key, unless strict order is off. With aggregation that
+    record has all waiting events of its key.
     """
 
     forgets_ids_after: float | None = None
@@ -78,14 +85,20 @@ class KinesisSink:
         self.limits = Limits(options.max_batch_size, WRITE_BYTES)
         self.order = (
             STRICT_ORDER
-            if options.strict_order
+            if options.strict_order or options.aggregation
             else "a refused record may be stored after later ones of its key"
         )
+        self.advice = ""
+        self._sends_in_turn = options.strict_order and not options.aggregation
         self._service = service
         self._question = question
         self._max_record_bytes = options.max_record_bytes
-        self._call_limits = CallLimits(CALL_RECORDS, options.max_call_bytes)
-        self._run = 1 if options.strict_order else CALL_RECORDS
+        self._call_limits = CallLimits(
+            CALL_RECORDS,
+            options.max_call_bytes,
+            run=1 if options.strict_order else CALL_RECORDS,
+            joined=options.max_record_bytes if options.aggregation else 0,
+        )
 
     async def ping(self) -> None:
         await self._service.ping(self._question)
@@ -101,7 +114,12 @@ class KinesisSink:
             for place, size in enumerate(sizes)
             if size > most
         }
-        plan = CallPlan([start.order for start in starts], sizes, errors, self._call_limits, self._run)
+        if self._call_limits.joined:
+            # The key counts for each event, although a record has it twice at most.
+            sizes = [size + EVENT_BYTES for size in sizes]
+        orders = [start.order for start in starts]
+        plan = CallPlan(orders, sizes, errors, self._call_limits)
+        self.advice = ADVICE if self._sends_in_turn and plan.longest >= IN_TURN else ""
 
         async def send(call: Call) -> Mapping[int, DeliveryError]:
             return await self._put(call.destination, [batch[place] for place in call.places])
@@ -109,22 +127,35 @@ class KinesisSink:
         return await carry_out(plan, send, CALLS_IN_FLIGHT)
 
     async def _put(self, stream: str, records: list[Record]) -> Mapping[int, DeliveryError]:
-        entries = [
-            b'{"Data":"'
-            + b2a_base64(record.event.envelope + record.address.prepared.meta, newline=False)
-            + record.address.prepared.end
-            for record in records
-        ]
+        groups = _joined(records) if self._call_limits.joined else [[index] for index in range(len(records))]
+        entries = [_entry([records[index] for index in group]) for group in groups]
         body = b'{"StreamName":%b,"Records":[%b]}' % (json.dumps(stream).encode(), b",".join(entries))
         answer = await self._service.send("put_records", body)
         if not answer.get("FailedRecordCount"):
             return {}
         return {
             index: refused_entry(code, entry.get("ErrorMessage", ""))
-            for index, entry in enumerate(answer["Records"])
+            for group, entry in zip(groups, answer["Records"], strict=True)
             if (code := entry.get("ErrorCode"))
+            for index in group
         }
 
     def _prepare(self, address: Address) -> RecordParts:
         start = address.prepared = RecordParts(address)
         return start
+
+
+def _joined(records: Sequence[Record]) -> list[list[int]]:
+    """Return which records of a call become one: those of a key."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, record in enumerate(records):
+        groups.setdefault(record.address.prepared.order, []).append(index)
+    return list(groups.values())
+
+
+def _entry(records: Sequence[Record]) -> bytes:
+    """Return the entry of a call; a record by itself needs no taking apart."""
+    start: RecordParts = records[0].address.prepared
+    events = [record.event.envelope + record.address.prepared.meta for record in records]
+    data = aggregated(start.key, events) if len(events) > 1 else events[0]
+    return b'{"Data":"' + b2a_base64(data, newline=False) + start.end

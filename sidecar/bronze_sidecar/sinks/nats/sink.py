@@ -79,6 +79,8 @@ class Prepared(NamedTuple):
 class NatsSink:
     """A connected NATS server."""
 
+    advice = ""
+
     def __init__(
         self,
         connection: NatsConnection,

@@ -210,6 +210,7 @@ class RedisSink:
     limits = LIMITS
     forgets_ids_after: float | None = None
     order = STRICT_ORDER
+    advice = ""
 
     def __init__(self, link: Link, encoder: Encoder, *, scripted: bool) -> None:
         self.has_one_path = link.one_node

@@ -19,7 +19,7 @@ from bronze_sidecar.routing.rules import DEFAULT_KEY, FREE_TEXT, Rules
 from bronze_sidecar.routing.template import Template, trusted
 from bronze_sidecar.routing.values import Destination, Headers, Routing, TemplatedHeaders
 from bronze_sidecar.sinks.aws.options import AwsBackend
-from bronze_sidecar.sinks.base import Sink, batch_size, dead_letter_doc
+from bronze_sidecar.sinks.base import Sink, batch_delay, batch_size, dead_letter_doc
 
 if TYPE_CHECKING:
     from bronze_sidecar.routing.route import Route
@@ -125,6 +125,8 @@ class Sqs(AwsBackend):
         default=1_048_576,
     )
     max_batch_size: int = batch_size(1000)
+    # SQS bills calls, and a call takes ten messages.
+    max_batch_delay_ms: int = batch_delay(20)
 
     @property
     def destinations(self) -> list[Template]:

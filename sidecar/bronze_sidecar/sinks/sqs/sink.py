@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bronze_sidecar.errors import DeliveryError, Permanent
 from bronze_sidecar.routing.rules import Address, Record
-from bronze_sidecar.sinks.aws.calls import Call, CallLimits, CallPlan, carry_out
+from bronze_sidecar.sinks.aws.calls import IN_TURN, Call, CallLimits, CallPlan, carry_out
 from bronze_sidecar.sinks.aws.service import (
     AwsService,
     Question,
@@ -32,6 +32,10 @@ CALLS_IN_FLIGHT = 16
 WRITE_BYTES = 16 * 1024 * 1024
 # API_SendMessage: how long a FIFO queue drops repeated messages.
 DEDUPLICATION_SECONDS = 300.0
+ADVICE = (
+    "strict order limits the rate of a message group to one message a call; --sqs-message-group-template can"
+    " make more groups"
+)
 STRING = "String"
 # API_SendMessage: all characters of a message must be among these.
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -95,11 +99,12 @@ class SqsSink:
         fifo = any(queue.text.endswith(FIFO) for queue in options.destinations)
         self.forgets_ids_after = DEDUPLICATION_SECONDS if fifo else None
         self.order = _order(fifo=fifo, is_strict=options.strict_order)
+        self.advice = ""
         self._service = service
         self._question = question
         self._event_headers = route.event_headers if route.has_event_headers else None
-        self._call_limits = CallLimits(CALL_MESSAGES, options.max_call_bytes)
-        self._run = 1 if options.strict_order else CALL_MESSAGES
+        run = 1 if options.strict_order else CALL_MESSAGES
+        self._call_limits = CallLimits(CALL_MESSAGES, options.max_call_bytes, run)
 
     async def ping(self) -> None:
         await self._service.ping(self._question)
@@ -115,7 +120,8 @@ class SqsSink:
             for place, size in enumerate(sizes)
             if size > most
         }
-        plan = CallPlan(_orders(batch), sizes, errors, self._call_limits, self._run)
+        plan = CallPlan(_orders(batch), sizes, errors, self._call_limits)
+        self.advice = ADVICE if self._call_limits.run == 1 and plan.longest >= IN_TURN else ""
 
         async def send(call: Call) -> Mapping[int, DeliveryError]:
             return await self._send(call.destination, [messages[place].text for place in call.places])

@@ -35,10 +35,10 @@ class Service:
         return errors
 
 
-def plan(keys: str, *, records: int = 100, run: int = 1, **more: object) -> CallPlan:
+def plan(keys: str, *, records: int = 100, run: int = 1, joined: int = 0) -> CallPlan:
     """Plan records of one byte; each letter is a key."""
     orders = [("stream", key) for key in keys]
-    return CallPlan(orders, [1] * len(keys), {}, CallLimits(records, 1000), run, **more)  # type: ignore[arg-type]
+    return CallPlan(orders, [1] * len(keys), {}, CallLimits(records, 1000, run, joined))
 
 
 def raises(error: DeliveryError, *places: int) -> Answer:
@@ -210,25 +210,76 @@ async def test_a_run_that_is_halved_is_sent_once() -> None:
     assert service.stored == [0, 2, 3, 4, 5]
 
 
+async def test_records_that_are_sent_as_one_count_as_one() -> None:
+    service = Service()
+    assert await carry_out(plan("aaabac", records=2, joined=100), service.send, 8) == []
+    assert service.calls == [[0, 1, 2, 4, 3], [5]]
+
+
+async def test_records_that_are_sent_as_one_stay_within_their_bytes_and_those_of_the_call() -> None:
+    orders = [("stream", key) for key in "aaaab"]
+    service = Service()
+    joined = CallPlan(orders, [300, 300, 300, 700, 500], {}, CallLimits(100, 1000, joined=600))
+    assert await carry_out(joined, service.send, 1) == []
+    # The larger record goes alone; the call has no room for another key beside two of the first.
+    assert service.calls == [[0, 1], [4, 2], [3]]
+
+
+async def test_what_is_sent_as_one_and_refused_is_shortened_until_the_record_to_blame_is_alone() -> None:
+    service = Service(raises(InvalidCall("invalid"), 2))
+    failures = await carry_out(plan("aaaaab", joined=100), service.send, 8)
+    assert [(place, type(error)) for place, error in failures] == [(2, InvalidCall)]
+    assert [place for place in service.stored if place != 5] == [0, 1, 3, 4]
+    assert 5 in service.stored
+    assert service.most_at_once <= 2
+
+
+async def test_a_refusal_of_what_is_sent_as_one_shortens_it_too() -> None:
+    service = Service(
+        lambda call: dict.fromkeys(
+            [at for at, place in enumerate(call.places) if place != 4 and 1 in call.places], Permanent("bad")
+        )
+    )
+    failures = await carry_out(plan("aaaabc", joined=100), service.send, 8)
+    assert [place for place, _ in failures] == [1, 5]
+    assert [place for place in service.stored if place != 4] == [0, 2, 3]
+
+
+async def test_what_is_sent_as_one_and_cannot_be_stored_now_holds_back_its_key() -> None:
+    service = Service(lambda call: {0: Transient("busy"), 1: Transient("busy")} if 0 in call.places else {})
+    joined = CallPlan([("stream", "a")] * 3, [1] * 3, {}, CallLimits(100, 1000, joined=2))
+    failures = await carry_out(joined, service.send, 8)
+    assert [(place, type(error)) for place, error in failures] == [
+        (0, Transient),
+        (1, Transient),
+        (2, NotTried),
+    ]
+    assert service.stored == []
+
+
+@pytest.mark.parametrize("joined", [0, 900])
 @pytest.mark.parametrize("seed", range(40))
-async def test_whatever_fails_order_is_kept_and_every_record_is_settled_once(seed: int) -> None:
+async def test_whatever_fails_order_is_kept_and_every_record_is_settled_once(seed: int, joined: int) -> None:
     chance = random.Random(seed)  # noqa: S311
     count = chance.randint(1, 300)
     orders = [(chance.choice("xyz"), chance.choice("abcdefgh")) for _ in range(count)]
     sizes = [chance.randint(1, 500) for _ in range(count)]
 
     def answer(call: Call) -> Mapping[int, DeliveryError]:
-        assert len({orders[place] for place in call.places}) == len(call.places) <= 5
+        queues = {orders[place] for place in call.places}
+        assert len(queues) <= 5
+        assert joined or len(queues) == len(call.places)
         assert len({orders[place][0] for place in call.places}) == 1
         assert len(call.places) == 1 or sum(sizes[place] for place in call.places) <= 600
         if chance.random() < 0.02:
             raise chance.choice([Transient("busy"), Disconnected("gone"), Missing("none")])
         if any(place % 17 == 3 for place in call.places):
             raise InvalidCall("invalid")
-        return {index: Transient("busy") for index in range(len(call.places)) if chance.random() < 0.05}
+        busy = {queue for queue in queues if chance.random() < 0.05}
+        return {index: Transient("busy") for index, place in enumerate(call.places) if orders[place] in busy}
 
     service = Service(answer)
-    planned = CallPlan(orders, sizes, {}, CallLimits(5, 600))
+    planned = CallPlan(orders, sizes, {}, CallLimits(5, 600, joined=joined))
     try:
         failures = dict(await carry_out(planned, service.send, chance.randint(1, 6)))
     except Disconnected as error:
