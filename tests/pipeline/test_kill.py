@@ -279,7 +279,8 @@ queries = []
 for each in plans:
     told = reports[each.bus.name].append
     job = bronze.BronzeJob(each.bus, each.source_options, each.lake, on_batch=told)
-    queries.append(job.start(spark, each.checkpoint, available_now=True))
+    # A session has one query of a name.
+    queries.append(job.start(spark.newSession(), each.checkpoint, available_now=True))
 for query in queries:
     query.awaitTermination()
 names = ("events", "duplicates", "quarantined")
