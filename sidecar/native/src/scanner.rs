@@ -1,5 +1,7 @@
 //! Makes the sidecar's events of a producer's envelopes.
 
+use std::collections::HashMap;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyType};
 
@@ -183,7 +185,7 @@ impl Scanner {
             .and_then(|index| self.origins.get(index))
             .unwrap_or(&self.origins[0]);
         let meta = if self.needs_meta {
-            self.meta_of(py, facts)?
+            self.shared_meta(py, facts, &mut names.metas)?
         } else {
             self.no_meta.bind(py).clone()
         };
@@ -202,6 +204,21 @@ impl Scanner {
         ))
     }
 
+    /// Returns the meta of an event; those whose entries are the same share it, so that sinks encode it once.
+    fn shared_meta<'py, 'a>(
+        &self,
+        py: Python<'py>,
+        facts: &Facts<'a>,
+        metas: &mut HashMap<Vec<Entry<'a>>, Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        if let Some(made) = metas.get(facts.meta.as_slice()) {
+            return Ok(made.clone());
+        }
+        let made = self.meta_of(py, facts)?;
+        metas.insert(facts.meta.clone(), made.clone());
+        Ok(made)
+    }
+
     /// Returns the meta of an event without its id; its own entries beat those of the stream.
     fn meta_of<'py>(&self, py: Python<'py>, facts: &Facts) -> PyResult<Bound<'py, PyDict>> {
         let meta = PyDict::new(py);
@@ -215,9 +232,13 @@ impl Scanner {
     }
 }
 
-/// Texts that follow each other are mostly the same.
+/// The name and value of an entry.
+type Entry<'a> = (&'a str, &'a str);
+
+/// Texts that follow each other are mostly the same, and events have few different metas.
 #[derive(Default)]
 struct Names<'py, 'a> {
+    metas: HashMap<Vec<Entry<'a>>, Bound<'py, PyDict>>,
     exchange: Name<'py, 'a>,
     symbol: Name<'py, 'a>,
     data_type: Name<'py, 'a>,

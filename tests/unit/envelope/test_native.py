@@ -7,8 +7,10 @@ import random
 import shutil
 
 import pytest
-from bronze_client.schema import NormalizedEvent
+from bronze_client.schema import NormalizedEvent, Trade
 from bronze_sidecar.envelope import native
+from bronze_sidecar.envelope.event import Event
+from bronze_sidecar.envelope.payloads import ORIGINS
 from fuzz_native import Comparison
 from odd_envelopes import USUAL, odd_envelope, varint
 
@@ -58,3 +60,27 @@ def test_both_make_the_same_of_odd_envelopes(comparison: Comparison) -> None:
 def test_both_make_the_same_of_an_envelope(comparison: Comparison, envelope: bytes) -> None:
     assert comparison.differs(envelopes=[USUAL, envelope, USUAL])[0] == ""
     assert comparison.differs(envelopes=[USUAL, envelope, USUAL], levels=(0, 5, 2**32 - 1))[0] == ""
+
+
+@needs_it
+def test_events_with_the_same_meta_share_it() -> None:
+    """So sinks that write it as fields encode it once for all of them."""
+    scanner = native.scanner_type()(
+        Event,
+        id_prefix="s:",
+        source=("own", b""),
+        origin=(0, b""),
+        context_meta=[("route", "replay", b"")],
+        needs_meta=True,
+        longest_name=100,
+        origins=ORIGINS,
+    )
+    metas = [{"a": "1", "b": "2"}, {"a": "1", "b": "2"}, {"a": "1", "b": "3"}, {"a": "1", "b": "2"}]
+    envelopes = [
+        NormalizedEvent(exchange="x", meta=meta, trade=Trade()).SerializeToString(deterministic=True)
+        for meta in metas
+    ]
+    events, faults = scanner.scan(envelopes, 0, [], b"")
+    assert not faults
+    assert [event.meta for event in events] == [{"route": "replay", **meta} for meta in metas]
+    assert [event.meta is events[0].meta for event in events] == [True, True, False, True]
