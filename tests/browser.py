@@ -24,6 +24,33 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
+# Texts with less contrast than WCAG's level AA asks for.
+WEAK_TEXTS = """
+(() => {
+  const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = (color) => {
+    const [r, g, b] = parts(color).slice(0, 3).map((each) => {
+      const share = each / 255;
+      return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const color = getComputedStyle(each).backgroundColor;
+      if (parts(color)[3] !== 0) return color;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const weak = new Set();
+  for (const element of document.querySelectorAll('body *')) {
+    if (element.closest('svg') || ![...element.childNodes].some((node) => node.nodeType === 3)) continue;
+    const [a, b] = [light(getComputedStyle(element).color), light(behind(element))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) weak.add(element.tagName + '.' + element.className);
+  }
+  return [...weak];
+})()
+"""
 START = 'exec "$@" 3<&"$COMMANDS" 4>&"$ANSWERS"'
 
 
@@ -117,8 +144,14 @@ class Page:
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
 
+    def weak_texts(self) -> list[str]:
+        """Return the elements whose text does not stand out from what is behind it."""
+        found: list[str] = self.value(WEAK_TEXTS)
+        return found
+
     def screenshot(self, file: Path) -> None:
         """Write a picture of the whole page."""
+        self.call("Emulation.setScrollbarsHidden", hidden=True)
         picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
         file.write_bytes(base64.b64decode(picture))
 

@@ -205,7 +205,11 @@ def bus_named(name: str, fixture: Callable[[str], Any]) -> Bus:
         return RedisBus(fixture("start_redis")(append_only=True))
     if name == "kafka":
         return KafkaBus(fixture("own_kafka"))
-    kinds = {"kinesis": KinesisBus, "kinesis-aggregated": AggregatedKinesisBus, "sqs": SqsBus}
+    kinds: dict[str, Callable[..., Bus]] = {
+        "kinesis": KinesisBus,
+        "kinesis-aggregated": AggregatedKinesisBus,
+        "sqs": SqsBus,
+    }
     return kinds[name](fixture("aws_emulator"), fixture("aws_relay"))
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sysconfig
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +63,17 @@ async def publish(url: str, stream: str, *values: bytes) -> None:
 
 
 class JobProcess:
-    """`bronze-pipeline bronze` as a process that can be killed with all that it started."""
+    """`bronze-pipeline` as a process that can be killed with all that it started."""
 
-    def __init__(self, log: Path, *arguments: str, program: Sequence[str] = (PROGRAM,)) -> None:
+    def __init__(
+        self, log: Path, *arguments: str, program: Sequence[str] = (PROGRAM,), command: str = "bronze"
+    ) -> None:
         self.log = log
         self.output = b""
         """What it printed, when it has ended."""
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
-                [*program, "bronze", *arguments],
+                [*program, command, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=stream,
                 start_new_session=True,
@@ -89,8 +95,51 @@ class JobProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
+    def stop(self) -> None:
+        """Ask it to end."""
+        self._process.terminate()
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait until something is so, while it runs."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.runs, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.02)
+
     def finish(self, seconds: float) -> tuple[int, dict[str, Any]]:
         """Wait for the end; return exit status and summary."""
         self.output, _ = self._process.communicate(timeout=seconds)
         lines = self.output.splitlines()
         return self._process.returncode, json.loads(lines[-1]) if lines else {}
+
+
+@contextmanager
+def maintained(*places: Path) -> Iterator[list[int]]:
+    """Maintain tables all the time, and kill that now and then; the list gets each exit status."""
+    statuses: list[int] = []
+    stop = threading.Event()
+    chance = random.Random(1)  # noqa: S311 - no secret
+
+    def work() -> None:
+        while not stop.is_set():
+            there = [place for place in places if (place / "_delta_log" / f"{0:020}.json").exists()]
+            if not there:
+                stop.wait(0.1)
+                continue
+            process = subprocess.Popen(
+                [PROGRAM, "maintain", "--table", str(chance.choice(there)), "--open-days"],
+                stdout=subprocess.DEVNULL,
+            )
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.choice([0.5, 1.5, 60]))
+            process.kill()
+            statuses.append(process.wait())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield statuses
+    finally:
+        stop.set()
+        thread.join()

@@ -15,8 +15,7 @@ from bronze_pipeline.decoding.schema import EVENTS, PAYLOADS
 from bronze_pipeline.silver.queries import Query, QuerySettings, SilverBatchReport, start
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import FORMATS, Lake
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import SparkSession
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 LONG_AGO = 1_700_000_000
@@ -72,10 +71,6 @@ def change(
         "event_ts": at(position),
     }
     return event("book_change", event_id, fields, meta=[("is_snapshot", str(snapshot).lower())], **envelope)
-
-
-def bronze_frame(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
-    return spark.createDataFrame(pa.Table.from_pylist(list(events), EVENTS), from_arrow_schema(EVENTS))
 
 
 class Bronze:

@@ -70,7 +70,7 @@ def with_option_tables(page: str) -> str:
 
 
 def differences(committed: pathlib.Path, fresh: pathlib.Path) -> set[pathlib.Path]:
-    names = {OPTIONS, chart.SCHEMA, chart.SECRETS, chart.README, native_schema.CODE}
+    names = {OPTIONS, chart.SCHEMA, chart.SECRETS, chart.REQUIRED, chart.README, native_schema.CODE}
     for root in (committed, fresh):
         for folder in (PYTHON_CODE, TYPESCRIPT_CODE):
             names |= {

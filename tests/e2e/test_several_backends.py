@@ -39,11 +39,29 @@ async def test_one_back_end_down_delays_acknowledgements_but_not_the_other(
             assert code == 503
             assert "redis is" in reasons
             assert "nats" not in reasons
+            # Both were reached once.
+            assert process.get("/reached") == (200, "reached\n")
             await asyncio.to_thread(redis_bus.server.start)
             await publisher.flush(timeout=60)
             assert publisher.stats.published == 3000
         await assert_complete(nats_bus, {"s": 3000}, duplicates_allowed=False)
         await assert_complete(redis_bus, {"s": 3000})
+
+
+async def test_what_was_never_reached_is_named_until_it_is(
+    start_nats: Callable[..., NatsServer], start_redis: Callable[..., RedisServer]
+) -> None:
+    nats_bus, redis_bus = NatsBus(start_nats()), RedisBus(start_redis(append_only=True))
+    redis_bus.server.kill()
+    with sidecar(*nats_bus.options(), *redis_bus.options()) as process:
+        while "nats" in process.get("/readyz")[1]:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        code, reasons = process.get("/reached")
+        assert (code, reasons.partition(" is ")[0], reasons.count("\n")) == (503, "redis", 1)
+        await asyncio.to_thread(redis_bus.server.start)
+        process.wait_until_ready()
+        nats_bus.server.kill()
+        assert process.get("/reached") == (200, "reached\n")
 
 
 @pytest.mark.parametrize("is_frozen", [False, True], ids=["dead", "frozen"])

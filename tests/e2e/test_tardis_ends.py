@@ -71,7 +71,7 @@ def test_a_stream_of_which_nothing_found_room_has_one(
 
 
 def test_an_end_is_sent_until_it_is_acknowledged(start: Start, variant: Variant) -> None:
-    """A sidecar that is killed when only the end is missing may need longer than a producer waits by default."""
+    """A sidecar killed when only the end is missing may need longer than a producer waits by default."""
 
     def killed(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
         next(requests)

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.servers
 
 NAME = "replay-bronze-sidecar"
 OF_OTHERS = {"PodMonitor", "PrometheusRule"}
+TEST = {("Service", f"{NAME}-test"), ("Pod", f"{NAME}-test")}
 
 
 def pod_of(objects: dict[tuple[str, str], Object]) -> Object:
@@ -45,6 +46,8 @@ def pods(objects: dict[tuple[str, str], Object]) -> list[Object]:
             found.append(item["spec"]["jobTemplate"]["spec"]["template"]["spec"])
         elif kind in {"Deployment", "StatefulSet"}:
             found.append(item["spec"]["template"]["spec"])
+        elif kind == "Pod":
+            found.append(item["spec"])
     return found
 
 
@@ -96,7 +99,7 @@ def restricted_faults(pod: Object) -> list[str]:
     """Check what the Pod Security Standard "restricted" asks for."""
     faults = [field for field in ("hostNetwork", "hostPID", "hostIPC") if pod.get(field)]
     kinds = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
-    faults += [volume["name"] for volume in pod["volumes"] if not volume.keys() & kinds]
+    faults += [volume["name"] for volume in pod.get("volumes", ()) if not volume.keys() & kinds]
     for name, container in containers(pod).items():
         security = pod["securityContext"] | container["securityContext"]
         wanted = {
@@ -108,7 +111,7 @@ def restricted_faults(pod: Object) -> list[str]:
             "readOnlyRootFilesystem": True,
         }
         faults += [f"{name}: {field}" for field, value in wanted.items() if security.get(field) != value]
-        if security["runAsUser"] == 0 or security.get("privileged"):
+        if security.get("runAsUser") == 0 or security.get("privileged"):
             faults.append(f"{name}: root")
     return faults
 
@@ -123,7 +126,8 @@ def test_the_sidecar_accepts_the_configuration_of_every_case(case: str, tmp_path
     file = tmp_path / "config.yaml"
     file.write_text(text.replace("/etc/bronze-sidecar/secrets", str(tmp_path)))
     secrets = {"SIDECAR_NATS_PASS": "s3cret"} if case == "nats" else {}
-    config = load(["--config", str(file)], secrets)
+    disk = {"SIDECAR_SPOOL_DIR": str(tmp_path)} if case == "everything" else {}
+    config = load(["--config", str(file)], secrets | disk)
     assert {backend.name for backend in config.backends} == given.keys() & {
         "kafka",
         "kinesis",
@@ -148,7 +152,10 @@ def test_the_native_sidecar_starts_before_the_server_and_shares_only_the_socket_
     assert sidecar["envFrom"] == [{"secretRef": {"name": "bus-credentials"}}]
     assert sidecar["startupProbe"]["httpGet"] == {"path": "/healthz", "port": "admin"}
     assert sidecar["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "admin"}
-    assert "readinessProbe" not in sidecar
+    assert sidecar["readinessProbe"] == {
+        "httpGet": {"path": "/reached", "port": "admin"},
+        "timeoutSeconds": 5,
+    }
     assert sidecar["ports"] == [{"name": "admin", "containerPort": 9464}]
     assert server["env"] == [
         {"name": "BRONZE_SIDECAR_ADDRESS", "value": "unix:///run/bronze-sidecar/sidecar.sock"},
@@ -230,7 +237,7 @@ def test_another_server_gets_the_address_and_keeps_its_own_user() -> None:
     ]
     assert server["securityContext"]["runAsUser"] == 20002
     assert pod_of(objects)["serviceAccountName"] == "feeds"
-    assert objects.keys() == {("ConfigMap", NAME), ("Deployment", NAME)}
+    assert objects.keys() == {("ConfigMap", NAME), ("Deployment", NAME), *TEST}
 
 
 def test_production_has_everything_around_it() -> None:
@@ -263,6 +270,12 @@ def test_production_has_everything_around_it() -> None:
         "maxUnavailable": 1,
         "selector": {"matchLabels": mine},
     }
+    test_pod = {
+        "app.kubernetes.io/name": "bronze-sidecar",
+        "app.kubernetes.io/instance": "replay",
+        "app.kubernetes.io/component": "test",
+    }
+    assert test_pod.items() <= objects["Pod", f"{NAME}-test"]["metadata"]["labels"].items()
     assert objects["NetworkPolicy", NAME]["spec"] == {
         "podSelector": {"matchLabels": mine},
         "policyTypes": ["Ingress", "Egress"],
@@ -272,6 +285,10 @@ def test_production_has_everything_around_it() -> None:
                 "from": [{"podSelector": {"matchLabels": {"role": "research"}}}],
             },
             {"ports": [{"port": 9464}], "from": [in_namespace("monitoring")]},
+            {
+                "ports": [{"port": "http"}, {"port": "websocket"}, {"port": 9464}],
+                "from": [{"podSelector": {"matchLabels": test_pod}}],
+            },
         ],
         "egress": [
             {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
@@ -282,7 +299,7 @@ def test_production_has_everything_around_it() -> None:
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["spec"] == {
         "selector": {"matchLabels": mine},
-        "podMetricsEndpoints": [{"port": "admin", "interval": "30s"}],
+        "podMetricsEndpoints": [{"port": "admin", "interval": "30s", "scrapeTimeout": "10s"}],
     }
     assert objects["PrometheusRule", NAME]["metadata"]["labels"]["release"] == "prometheus"
     assert objects["ConfigMap", f"{NAME}-dashboard"]["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -358,7 +375,10 @@ def test_another_chart_includes_the_sidecar_in_its_own_pods(helm: str, tmp_path:
     done = run(tool(helm), "dependency", "update", "--skip-refresh", str(chart))
     assert done.returncode == 0, done.stdout + done.stderr
     objects = render(helm=helm, chart=chart)
-    assert objects.keys() == {("StatefulSet", "replay"), ("ConfigMap", NAME), ("ServiceAccount", NAME)}
+    assert objects.keys() == {
+        *(("StatefulSet", "replay"), ("ConfigMap", NAME), ("ServiceAccount", NAME)),
+        *TEST,
+    }
     template = objects["StatefulSet", "replay"]["spec"]["template"]
     assert schema_faults(objects["StatefulSet", "replay"], NEWEST) == []
     assert restricted_faults(template["spec"]) == []
@@ -369,3 +389,11 @@ def test_another_chart_includes_the_sidecar_in_its_own_pods(helm: str, tmp_path:
     ]
     assert template["metadata"]["labels"]["bronze-sidecar"] == NAME
     assert template["spec"]["terminationGracePeriodSeconds"] == 45
+    # The server runs as whoever its image says; the group is what lets it use the socket.
+    security = template["spec"]["securityContext"]
+    assert security.keys() == {"fsGroup", "fsGroupChangePolicy", "seccompProfile"}
+    assert not server["securityContext"].keys() & {"runAsUser", "runAsGroup"}
+    assert (sidecar["securityContext"]["runAsUser"], sidecar["securityContext"]["runAsGroup"]) == (
+        10001,
+        10001,
+    )

@@ -36,7 +36,7 @@ class Pod:
     """Containers as processes; volumes are folders below one that stands for the root."""
 
     def __init__(self, objects: dict[tuple[str, str], Object], root: Path) -> None:
-        self._objects = objects
+        self.objects = objects
         self._root = root
         self.spec: Object = objects["Deployment", NAME]["spec"]["template"]["spec"]
         self.containers = containers(self.spec)
@@ -53,7 +53,7 @@ class Pod:
         folder = Path(path)
         folder.mkdir(parents=True)
         if "configMap" in volume:
-            for name, text in self._objects["ConfigMap", volume["configMap"]["name"]]["data"].items():
+            for name, text in self.objects["ConfigMap", volume["configMap"]["name"]]["data"].items():
                 (folder / name).write_text(text)
                 (folder / name).chmod(0o444)
             folder.chmod(0o555)
@@ -223,5 +223,83 @@ async def test_a_wrong_secret_ends_the_sidecar_before_the_server_starts(
         assert pod.processes["bronze-sidecar"].wait(30) == 1
         last = json.loads(pod.log("bronze-sidecar").splitlines()[-1])
         assert (last["event"], last["backend"]) == ("cannot publish", "nats")
+    finally:
+        pod.end()
+
+
+async def test_what_a_pod_says_when_it_ends_is_the_list_of_problems(bus: NatsServer, folder: Path) -> None:
+    wrong = {"servers": f"{HOST}:{bus.port}", "subject": "bronze.{{exchnge}}", "user": "bronze"}
+    pod = render_pod(bus, folder, **{"config.nats": wrong, "config.retry_backoff_ms": 5000})
+    try:
+        pod.start("bronze-sidecar")
+        assert pod.processes["bronze-sidecar"].wait(60) == 2
+        assert pod.containers["bronze-sidecar"]["terminationMessagePolicy"] == "FallbackToLogsOnError"
+        # As much of the log as Kubernetes keeps.
+        message = "\n".join(pod.log("bronze-sidecar")[-2048:].splitlines()[-80:])
+        assert message.startswith("bronze-sidecar: 2 problems in the configuration\n")
+        assert "config.yaml:7: nats.subject: " in message
+        assert "exchnge" in message
+        assert "is greater than --retry-backoff-max-ms" in message
+    finally:
+        pod.end()
+
+
+# -- helm test
+
+
+def helm_test(pod: Pod, servers: str = "", seconds: int = 60) -> subprocess.CompletedProcess[str]:
+    """Run what the pod of `helm test` runs, beside the sidecar instead of behind a service."""
+    [container] = pod.objects["Pod", f"{NAME}-test"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    service, _, port = variables["SIDECARS"].partition(":")
+    assert pod.objects["Service", service]["spec"]["ports"] == [{"name": "admin", "port": int(port)}]
+    variables |= {"SIDECARS": f"{HOST}:{port}", "SERVERS": servers, "DEADLINE_SECONDS": str(seconds)}
+    program, *arguments = container["command"]
+    assert program == "python"
+    return subprocess.run(
+        [sys.executable, *arguments], env=variables, capture_output=True, text=True, check=False, timeout=100
+    )
+
+
+async def test_the_release_is_right_once_its_back_ends_were_reached_and_its_server_listens(
+    bus: NatsServer, folder: Path
+) -> None:
+    pod = render_pod(bus, folder)
+    try:
+        pod.start("bronze-sidecar")
+        done = helm_test(pod, f"{HOST}:{bus.port}")
+        assert (done.returncode, done.stdout) == (0, "all sidecars have reached their back ends\n")
+        deaf = f"{HOST}:{free_port()}"
+        done = helm_test(pod, f"{HOST}:{bus.port} {deaf}", seconds=0)
+        assert done.returncode == 1
+        assert done.stdout.startswith(f"the server does not take connections at {deaf}: ")
+        assert done.stdout.count("\n") == 1
+    finally:
+        pod.end()
+
+
+async def test_a_release_that_cannot_publish_is_told_with_the_reason(bus: NatsServer, folder: Path) -> None:
+    pod = render_pod(bus, folder, **{"config.nats.servers": f"{HOST}:{free_port()}"})
+    try:
+        done = helm_test(pod, seconds=0)
+        assert done.stdout.startswith(f"{HOST}: the sidecar does not answer: ")
+        pod.start("bronze-sidecar")
+        pod.wait_for("bronze-sidecar", "startupProbe")
+        # It serves, and neither the test nor the rollout passes.
+        done = helm_test(pod, seconds=0)
+        assert done.returncode == 1
+        assert done.stdout.startswith(f"{HOST}: nats is ")
+        assert not pod.probe("bronze-sidecar", "readinessProbe")
+    finally:
+        pod.end()
+
+
+async def test_a_pod_is_ready_once_its_bus_was_reached_and_stays_so(bus: NatsServer, folder: Path) -> None:
+    pod = render_pod(bus, folder, **{"sidecar.readiness": "reached"})
+    try:
+        pod.start("bronze-sidecar")
+        pod.wait_for("bronze-sidecar", "readinessProbe")
+        bus.kill()
+        assert pod.probe("bronze-sidecar", "readinessProbe")
     finally:
         pod.end()

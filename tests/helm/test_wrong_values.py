@@ -33,7 +33,7 @@ def test_unknown_names_and_wrong_types_are_refused_by_the_schema(helm: str) -> N
         "'/sidecar': additional properties 'nativ' not allowed",
         "'/config/nats': additional properties 'sujbect' not allowed",
         "'/config/grace_seconds': got string, want number",
-        "'/sidecar/readiness': value must be one of 'none', 'grpc', 'http'",
+        "'/sidecar/readiness': value must be one of 'none', 'reached', 'grpc', 'http'",
         "'/sidecar/image/digest'",
         "'/replicas': minimum: got -1, want 0",
     ):
@@ -231,6 +231,7 @@ def test_what_only_looks_like_a_secret_is_rendered(helm: str, tmp_path: Path) ->
             ("SIDECAR_NATS_TOKEN", "$(BUS_TOKEN)"),
             ("SIDECAR_REDIS_PASSWORD", ""),
             ("SIDECAR_NATS_SERVERS", "nats://nats-0:4222,nats://nats-1:4222"),
+            ("SIDECAR_REDIS_HOST", "redis"),
             ("SIDECAR_REDIS_STREAM", "bronze:{{exchange}}@{{symbol}}"),
             ("REQUIRE_TOKEN", "true"),
             ("COMPASS", "north"),

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from servers import HOST, START_SECONDS, NatsServer, Unavailable, free_port
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = ROOT / ".cache/ship-tools/wheels"
 FILES = ("Dockerfile", "Dockerfile.pipeline", "Dockerfile.tardis-machine")
+LAST = "the image"
+EPOCH = 1767225600  # 2026-01-01
 
 
 @dataclass(frozen=True)
@@ -35,22 +38,22 @@ class Step:
     text: str
 
 
-def stages(file: str) -> list[list[Step]]:
-    """Return the steps of each stage; what stands before the first belongs to all and is left out."""
+def stages(file: str) -> dict[str, list[Step]]:
+    """Return the steps of each stage by its name; what stands before the first belongs to all."""
     lines = [line for line in (ROOT / file).read_text().splitlines() if not line.startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
-    found: list[list[Step]] = []
+    found: dict[str, list[Step]] = {}
     for line in filter(None, joined.splitlines()):
         name, _, text = line.partition(" ")
         if name == "FROM":
-            found.append([])
+            steps = found[text.partition(" AS ")[2] or LAST] = []
         elif found:
-            found[-1].append(Step(name, text.strip()))
+            steps.append(Step(name, text.strip()))
     return found
 
 
 def last(file: str, name: str) -> str:
-    texts = [step.text for step in stages(file)[-1] if step.name == name]
+    texts = [step.text for step in stages(file)[LAST] if step.name == name]
     assert texts, f"{file} has no {name} in its last stage"
     return texts[-1]
 
@@ -78,8 +81,64 @@ def test_an_image_starts_its_program_without_a_shell(file: str) -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_an_image_holds_the_list_of_what_is_in_it(file: str) -> None:
     [name] = re.findall(r"tools/sbom\.py --image (\S+)", (ROOT / file).read_text())
-    copied = [step.text for step in stages(file)[-1] if step.name == "COPY"]
-    assert any(text.endswith(f" /src/sbom/ /usr/share/doc/{name}/") for text in copied)
+    [(stage, place)] = [
+        (stage, found[1])
+        for stage, steps in stages(file).items()
+        for step in steps
+        if (found := re.search(r"tools/sbom\.py .*--output (\S+)", step.text))
+    ]
+    assert place == f"/image/usr/share/doc/{name}"
+    assert f"--from={stage} /image/ /" in [step.text for step in stages(file)[LAST]]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_everything_in_an_image_comes_from_trees_with_one_time(file: str) -> None:
+    """What a step makes in the image itself has the time of the build, and no two builds are the same."""
+    found = stages(file)
+    assert {step.name for step in found[LAST]} <= {
+        "ARG",
+        "LABEL",
+        "COPY",
+        "ENV",
+        "USER",
+        "EXPOSE",
+        "HEALTHCHECK",
+    } | {
+        "ENTRYPOINT",
+        "CMD",
+    }
+    sources = re.findall(r"--from=(\w+) (\S+) (\S+)", "\n".join(step.text for step in found[LAST]))
+    assert len(sources) == len([step for step in found[LAST] if step.name == "COPY"])
+    for stage, source, target in sources:
+        assert (source, target) == ("/image/", "/")
+        made = [step for step in found[stage] if step.name == "RUN"][-1].text
+        assert "touch --no-dereference" in made or "tools/image/tree.py" in made
+        assert made.endswith(("{} +", "--tree /image"))
+        assert any(step.text == f"SOURCE_DATE_EPOCH={EPOCH}" for step in found[stage] if step.name == "ARG")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_an_image_says_what_it_is(file: str) -> None:
+    labels = dict(re.findall(r'org\.opencontainers\.image\.([\w.]+)="([^"]*)"', last(file, "LABEL")))
+    assert labels.keys() == {
+        *(
+            "title",
+            "description",
+            "version",
+            "revision",
+            "licenses",
+            "url",
+            "source",
+            "documentation",
+            "base.name",
+        )
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    node = json.loads((ROOT / "client/node/package.json").read_text())
+    assert labels["version"] == (node["version"] if file.endswith("tardis-machine") else project["version"])
+    assert labels["licenses"] == project["license"]
+    assert labels["source"] == project["urls"]["Homepage"]
+    assert (labels["revision"], labels["base.name"]) == ("${REVISION}", "${BASE}")
 
 
 def test_only_what_the_image_needs_is_sent_to_the_engine() -> None:
@@ -89,8 +148,8 @@ def test_only_what_the_image_needs_is_sent_to_the_engine() -> None:
     copied = {
         source
         for file in FILES
-        for stage in stages(file)
-        for step in stage
+        for steps in stages(file).values()
+        for step in steps
         if step.name == "COPY" and not step.text.startswith("--from")
         for source in step.text.split()[:-1]
     }
@@ -126,7 +185,7 @@ class Built:
 
     def path(self, text: str) -> str:
         """Move the absolute paths of a step into the folder."""
-        return re.sub(r"(?<![\w.*/])/(?=opt\b|src\b)", f"{self.root}/", text)
+        return re.sub(r"(?<![\w.*/])/(?=opt\b|src\b|image\b)", f"{self.root}/", text)
 
     def run(self, command: str, environment: dict[str, str]) -> None:
         done = subprocess.run(
@@ -142,7 +201,7 @@ class Built:
 
 @pytest.fixture
 def built() -> Iterator[Built]:
-    """Take the steps of the image's first stage, without a network."""
+    """Take the steps that make the image's tree, without a network."""
     if not WHEELS.is_dir():
         missing(Unavailable("the image's packages are not there: `make test` installs them"))
     with tempfile.TemporaryDirectory(prefix="bs-image-") as folder:
@@ -157,8 +216,10 @@ def built() -> Iterator[Built]:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(WHEELS),
         }
-        for step in stages("Dockerfile")[0]:
+        for step in stages("Dockerfile")["build"]:
             take(step, image, environment, defaults("Dockerfile"))
+        # As the last stage copies the tree to the root.
+        shutil.move(str(image.root / f"image{image.root}/opt/bronze-sidecar"), image.root / "opt")
         yield image
         subprocess.run(["chmod", "-R", "u+w", folder], check=True)
 
@@ -170,11 +231,14 @@ def defaults(file: str) -> dict[str, str]:
 
 def take(step: Step, image: Built, environment: dict[str, str], arguments: dict[str, str]) -> None:
     if step.name == "ARG":
-        environment[step.text] = arguments[step.text]
+        name, _, default = step.text.partition("=")
+        environment[name] = default or arguments[name]
     elif step.name == "ENV":
         environment |= dict(word.split("=", 1) for word in shlex.split(step.text))
     elif step.name == "WORKDIR":
         Path(image.path(step.text)).mkdir(parents=True)
+    elif step.name == "COPY" and step.text.startswith("--from=native "):
+        copy_native(Path(image.path(step.text.split()[-1])))
     elif step.name == "COPY":
         *sources, target = step.text.split()
         for source in sources:
@@ -183,6 +247,13 @@ def take(step: Step, image: Built, environment: dict[str, str], arguments: dict[
         image.run(step.text, environment)
     else:
         pytest.fail(f"the test does not know the step {step.name}")
+
+
+def copy_native(target: Path) -> None:
+    """Copy the compiled part that set-up made, where there is a compiler."""
+    for wheel in (ROOT / ".cache/native").glob("*.whl"):
+        with zipfile.ZipFile(wheel) as packed:
+            target.write_bytes(packed.read("bronze_sidecar_native/bronze_sidecar_native.abi3.so"))
 
 
 def copy(source: str, target: Path, *, into: bool) -> None:
@@ -204,8 +275,9 @@ def test_its_steps_make_a_tree_that_serves_read_only_and_as_another_user(
     packages = {path.name.partition("-")[0] for path in home.glob("lib/python*/site-packages/*.dist-info")}
     assert {"bronze_sidecar", "grpcio", "nats_py"} <= packages
     assert not packages & {"pip", "hatchling", "pyspark", "pytest"}
-    listed = json.loads((built.root / "src/sbom/bronze-sidecar.cdx.json").read_text())["components"]
-    assert {part["name"].replace("-", "_") for part in listed if part["type"] != "container"} == {
+    file = built.root / "image/usr/share/doc/bronze-sidecar/bronze-sidecar.cdx.json"
+    listed = json.loads(file.read_text())["components"]
+    assert {part["name"].replace("-", "_") for part in listed if part["purl"].startswith("pkg:pypi/")} == {
         name.lower() for name in packages
     }, "the list of what is in the image has something else"
     assert [str(part["version"]) for part in listed if part["type"] == "container"] == [

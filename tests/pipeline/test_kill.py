@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,7 +31,7 @@ from sidecar_process import PROGRAM, sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]
 
-COUNT = 100_000
+COUNT = 30_000
 # The emulator of AWS takes hundreds of events a second.
 FEW = 2_000
 # Long enough that messages stay hidden while a batch is stored, short enough to wait for.
@@ -44,7 +47,7 @@ class Case:
     sidecar: list[str]
     job: list[str]
     count: int = COUNT
-    batch: int = 25_000
+    batch: int = 5_000
     bucket: str | None = None
     """Where the tables and the checkpoint are, instead of a folder."""
 
@@ -192,14 +195,6 @@ def assert_exact(table: Table, count: int) -> None:
     assert digest(iter(rows)) == digest(expected)
 
 
-def wait_for(condition: Callable[[], bool], job: JobProcess) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not condition():
-        assert job.runs, job.log.read_text()
-        assert time.monotonic() < deadline, job.log.read_text()
-        time.sleep(0.02)
-
-
 def publish_twice(case: Case) -> None:
     """Send the same replay two times, under the same ids."""
     lines = b"".join(trade(position) + b"\n" for position in range(case.count))
@@ -211,39 +206,127 @@ def publish_twice(case: Case) -> None:
             time.sleep(0.2)  # longer than JetStream remembers ids here
 
 
-@pytest.mark.parametrize("bus", ["nats", "kafka", "redis", "kinesis"])
 def test_kill_9_three_times(
     java: None,
-    request: pytest.FixtureRequest,
+    nats_case: Case,
+    aws_emulator: Endpoint,
     start_job: Callable[[Case], JobProcess],
     tmp_path: Path,
-    bus: str,
 ) -> None:
-    case: Case = request.getfixturevalue(f"{bus}_case")
-    publish_twice(case)
-    table = Table(tmp_path)
-    if case.bucket:
-        table = TableInS3(request.getfixturevalue("aws_emulator").url, case.bucket)
+    """The job as an operator runs it, with tables and checkpoint in S3."""
+    publish_twice(nats_case)
+    assert nats_case.bucket
+    table = TableInS3(aws_emulator.url, nats_case.bucket)
     # As soon as a task has written a file, which no commit holds yet.
-    job = start_job(case)
-    wait_for(lambda: table.files() > 0, job)
+    job = start_job(nats_case)
+    job.wait_for(lambda: table.files() > 0, START_SECONDS)
     job.kill()
     # As soon as a batch is in the table, about when Spark notes that.
-    job, commits = start_job(case), table.commits()
-    wait_for(lambda: table.commits() > commits, job)
-    job.kill()
-    # As soon as the next batch's files appear.
-    job, files = start_job(case), table.files()
-    wait_for(lambda: table.files() > files, job)
+    job, commits = start_job(nats_case), table.commits()
+    job.wait_for(lambda: table.commits() > commits, START_SECONDS)
     job.kill()
 
-    assert len(table.rows()) < case.count
-    status, summary = start_job(case).finish(START_SECONDS * 2)
+    assert len(table.rows()) < nats_case.count
+    status, summary = start_job(nats_case).finish(START_SECONDS * 2)
     assert status == 0, (tmp_path / "log").read_text()
     assert summary["quarantined"] == 0
     # The second replay was on the bus, all of it.
-    assert summary["duplicates"] >= case.count
-    assert_exact(table, case.count)
+    assert summary["duplicates"] >= nats_case.count
+    assert_exact(table, nats_case.count)
+
+
+# Runs the jobs of several buses side by side, and ends when each has come to the same moment.
+TOGETHER = """
+import json, os, signal, sys, threading
+from collections import Counter
+from pathlib import Path
+from bronze_pipeline.bronze import job as bronze
+from bronze_pipeline.commands.bronze import plan
+from bronze_pipeline.ledger.ledger import Ledger
+from bronze_pipeline.running.session import open_session
+
+moment, skipped, *jobs = json.loads(sys.argv[1])
+plans = [plan(flags) for flags in jobs]
+jars = [Path(jar) for each in plans for jar in each.bus.jars(each.source_options)]
+together = threading.Barrier(len(plans), lambda: os.killpg(0, signal.SIGKILL), timeout=300)
+reached = Counter()
+
+def arrive(name, job):
+    if name == moment:
+        reached[job] += 1
+        if reached[job] > skipped:
+            together.wait()
+
+commit, advance = bronze.commit_new, Ledger.advance
+
+def committing(table, files, job, *given, **named):
+    # The quarantine's commit is not meant.
+    if table.folder.url.endswith("/bronze"):
+        arrive("written", job)
+    return commit(table, files, job, *given, **named)
+
+def noting(self, own=None):
+    if own is not None:
+        arrive("committed", own.job)
+    advance(self, own)
+    if own is not None:
+        arrive("noted", own.job)
+
+bronze.commit_new, Ledger.advance = committing, noting
+spark = open_session("kill", cores=2, jars=jars)
+found = {}
+
+def run(each):
+    reports = []
+    job = bronze.BronzeJob(each.bus, each.source_options, each.lake, on_batch=reports.append)
+    job.start(spark, each.checkpoint, available_now=True).awaitTermination()
+    names = ("events", "duplicates", "quarantined")
+    found[each.bus.name] = {name: sum(getattr(one, name) for one in reports) for name in names}
+
+threads = [threading.Thread(target=run, args=(each,)) for each in plans]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(json.dumps(found))
+"""
+
+
+def test_kill_9_of_the_jobs_of_three_buses_at_exact_moments(
+    java: None, kafka_case: Case, redis_case: Case, kinesis_case: Case, tmp_path: Path
+) -> None:
+    cases = {"kafka": kafka_case, "redis": redis_case, "kinesis": kinesis_case}
+    for case in cases.values():
+        publish_twice(case)
+    log = tmp_path / "log"
+    jobs = [
+        [*case.job, "--to", str(tmp_path / name / "lake"), "--max-records-per-batch", str(case.batch)]
+        for name, case in cases.items()
+    ]
+
+    def run(moment: str, skipped: int) -> JobProcess:
+        arguments = json.dumps([moment, skipped, *jobs])
+        return JobProcess(log, program=[sys.executable, "-c", TOGETHER, arguments])
+
+    tables = {name: Table(tmp_path / name) for name in cases}
+    # Files are written and in no commit; a batch is in the table, and the ledger, or Spark, has not noted it.
+    for moment, skipped, commits in (
+        ("written", 0, 1),
+        ("committed", 0, 2),
+        ("noted", 1, 4),
+        ("written", 1, 5),
+    ):
+        assert run(moment, skipped).finish(START_SECONDS)[0] == -signal.SIGKILL, log.read_text()
+        assert {table.commits() for table in tables.values()} == {commits}
+    for name, table in tables.items():
+        assert 0 < len(table.rows()) < cases[name].count
+    status, summary = run("never", 0).finish(START_SECONDS * 2)
+    assert status == 0, log.read_text()
+    for name, table in tables.items():
+        assert summary[name]["quarantined"] == 0
+        # The second replay was on the bus, all of it.
+        assert summary[name]["duplicates"] >= cases[name].count
+        assert_exact(table, cases[name].count)
 
 
 def test_sqs_messages_that_were_stored_and_not_deleted_come_again(  # noqa: PLR0917 - fixtures
@@ -278,20 +361,20 @@ def test_sqs_messages_that_were_stored_and_not_deleted_come_again(  # noqa: PLR0
     table = Table(tmp_path)
     # As soon as a task has written a file, which no commit holds yet.
     job = start_job(case)
-    wait_for(lambda: table.files() > 0, job)
+    job.wait_for(lambda: table.files() > 0, START_SECONDS)
     job.kill()
     # When a batch is in the table, and its messages are not deleted, for nothing reaches the queue any more.
     job, files, commits = start_job(case), table.files(), table.commits()
-    wait_for(lambda: table.files() > files, job)
+    job.wait_for(lambda: table.files() > files, START_SECONDS)
     aws_relay.freeze()
-    wait_for(lambda: table.commits() > commits, job)
+    job.wait_for(lambda: table.commits() > commits, START_SECONDS)
     job.kill()
     aws_relay.thaw()
     assert len(table.rows()) > 0
     assert sum(left()) == 2 * (FEW + 1)  # with the end of the stream, twice
     # While messages are deleted.
     job = start_job(case)
-    wait_for(lambda: sum(left()) < 2 * FEW, job)
+    job.wait_for(lambda: sum(left()) < 2 * FEW, START_SECONDS)
     job.kill()
 
     deadline = time.monotonic() + START_SECONDS

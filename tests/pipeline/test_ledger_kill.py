@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pytest
 from bronze_client.schema import NormalizedEvent
-from pipeline_jobs import PROGRAM, JobProcess, publish
+from pipeline_jobs import PROGRAM, JobProcess, maintained, publish
 from servers import NatsServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(1200)]
@@ -67,32 +64,6 @@ def verify(place: Path, *flags: str) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def maintained(place: Path) -> Iterator[list[int]]:
-    """Maintain a table all the time, and kill that now and then; the list gets each exit status."""
-    statuses: list[int] = []
-    stop = threading.Event()
-    chance = random.Random(1)  # noqa: S311 - no secret
-
-    def work() -> None:
-        while not stop.is_set():
-            process = subprocess.Popen(
-                [PROGRAM, "maintain", "--table", str(place), "--open-days"], stdout=subprocess.DEVNULL
-            )
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(chance.choice([0.5, 1.5, 60]))
-            process.kill()
-            statuses.append(process.wait())
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield statuses
-    finally:
-        stop.set()
-        thread.join()
-
-
 def test_kills_around_the_entry_with_maintenance_beside(
     java: None, start_nats: Callable[..., NatsServer], tmp_path: Path
 ) -> None:
@@ -106,7 +77,7 @@ def test_kills_around_the_entry_with_maintenance_beside(
         *("--cores", "2", "--max-records-per-batch", "100"),
     )
     log = tmp_path / "log"
-    for number, moment in ((2, "unnoted"), (1, "noted"), (2, "unnoted")):
+    for number, moment in ((2, "unnoted"), (1, "noted")):
         dying = JobProcess(log, *arguments, program=[sys.executable, "-c", DYING, str(number), moment])
         status, _ = dying.finish(END_SECONDS)
         assert status == -9, log.read_text()
@@ -116,6 +87,10 @@ def test_kills_around_the_entry_with_maintenance_beside(
         # Whoever asks is told of what the table has.
         assert verify(place) == verify(place, "--files")
     with maintained(place) as statuses:
+        # Two more, at whatever moment of maintenance.
+        for number, moment in ((1, "unnoted"), (1, "noted")):
+            dying = JobProcess(log, *arguments, program=[sys.executable, "-c", DYING, str(number), moment])
+            assert dying.finish(END_SECONDS)[0] == -9, log.read_text()
         status, summary = JobProcess(log, *arguments).finish(END_SECONDS)
     assert status == 0, log.read_text()
     assert summary["quarantined"] == 0

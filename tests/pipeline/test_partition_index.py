@@ -12,7 +12,7 @@ import pytest
 from bronze_pipeline.tables import lean_delta, partition_index
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.partition_index import UNKNOWN, TimeSpan, span_of
+from bronze_pipeline.tables.partition_index import UNKNOWN, Span, span_of
 from bronze_pipeline.tables.tables import Table
 
 SCHEMA = pa.schema(
@@ -31,8 +31,8 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def seconds(first: float, last: float) -> TimeSpan:
-    return TimeSpan(at(first), at(last))
+def seconds(first: float, last: float) -> Span:
+    return Span(at(first), at(last))
 
 
 @pytest.fixture
@@ -71,23 +71,23 @@ def test_files_are_near_by_their_times(lake: Lake) -> None:
     _, second = add(table, 1, 20, 30)
     _, without = add(table, 2, 25, None)
     other, elsewhere = add(table, 3, 0, 30, exchange="a b%/~ö")
-    assert table.near([folder], seconds(5, 6)) == [first, without]
-    assert table.near([folder], seconds(10.000001, 20)) == [first, second, without]
-    assert table.near([folder], seconds(10.000002, 19)) == [without]
-    assert table.near([folder], UNKNOWN) == [first, second, without]
-    assert table.near([folder, other], seconds(29, 31)) == [second, without, elsewhere]
-    assert table.near(["date=2030-01-01/exchange=x"], UNKNOWN) == []
+    assert table.near([folder], {"event_ts": seconds(5, 6)}) == [first, without]
+    assert table.near([folder], {"event_ts": seconds(10.000001, 20)}) == [first, second, without]
+    assert table.near([folder], {"event_ts": seconds(10.000002, 19)}) == [without]
+    assert table.near([folder], {"event_ts": UNKNOWN}) == [first, second, without]
+    assert table.near([folder, other], {"event_ts": seconds(29, 31)}) == [second, without, elsewhere]
+    assert table.near(["date=2030-01-01/exchange=x"], {"event_ts": UNKNOWN}) == []
     # What comes later, here and by another process, and what is replaced.
     _, third = add(table, 4, 21)
-    assert table.near([folder], seconds(21, 21)) == [second, without, third]
+    assert table.near([folder], {"event_ts": seconds(21, 21)}) == [second, without, third]
     _, fourth = add(open_table(lake), 5, 22)
     assert table.has("job", 5)
-    assert table.near([folder], seconds(22, 22)) == [second, without, fourth]
+    assert table.near([folder], {"event_ts": seconds(22, 22)}) == [second, without, fourth]
     deltalake.DeltaTable(lake.table_url("trades")).optimize.compact()
     assert table.has("job", 5)
-    (compacted,) = table.near([folder], UNKNOWN)
+    (compacted,) = table.near([folder], {"event_ts": UNKNOWN})
     assert compacted not in {first, second, third, fourth, without}
-    assert open_table(lake).near([folder], UNKNOWN) == [compacted]
+    assert open_table(lake).near([folder], {"event_ts": UNKNOWN}) == [compacted]
 
 
 def test_days_are_loaded_from_a_checkpoint_and_what_follows(
@@ -102,10 +102,10 @@ def test_days_are_loaded_from_a_checkpoint_and_what_follows(
         for day in range(4):
             folder = added[day][0]
             expected = [path for place, path in added if place == folder]
-            assert sorted(reader.near([folder], UNKNOWN)) == sorted(expected)
-            assert reader.near([folder], seconds(day + 4, day + 4)) == [expected[1]]
+            assert sorted(reader.near([folder], {"event_ts": UNKNOWN})) == sorted(expected)
+            assert reader.near([folder], {"event_ts": seconds(day + 4, day + 4)}) == [expected[1]]
         folders = [folder for folder, _ in added[:4]]
-        assert len(reader.near(folders, UNKNOWN)) == 13
+        assert len(reader.near(folders, {"event_ts": UNKNOWN})) == 13
 
 
 def test_readers_filter_by_time(lake: Lake) -> None:

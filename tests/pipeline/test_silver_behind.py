@@ -12,7 +12,7 @@ import pytest
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
 from bronze_pipeline.silver.queries import Query
-from bronze_pipeline.silver.record_query import RecordQuery, table_schema
+from bronze_pipeline.silver.record_query import RecordQuery
 from bronze_pipeline.silver.records import RECORDS
 from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.tables.lake import Lake
@@ -30,7 +30,7 @@ class Silver:
         self.folder = folder
         self.bronze = Bronze(folder / "bronze", bronze_format)
         self.lake = Lake(str(folder / "silver"))
-        schemas = {record.table: table_schema(spark, record) for record in RECORDS}
+        schemas = {record.table: record.schema() for record in RECORDS}
         self._queries: dict[str, Query] = {
             "records": RecordQuery(self.bronze.url, self.lake),
             "bars_1m": BarQuery(self.lake, "1m", "1 minutes", schemas["trades"]),

@@ -1,16 +1,13 @@
-"""Exact numbers in Spark's columns."""
+"""Exact numbers in the columns of the silver tables."""
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 
-import pytest
-from bronze_pipeline.silver.columns import NumberKind, decimal, enum_name, fault, number_text, scaled
+import pyarrow as pa
+from bronze_pipeline.silver.columns import NumberKind, Numbers, enum_names, json_arrays
 from bronze_pipeline.silver.records import PRICE
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
-
-pytestmark = pytest.mark.timeout(400)
 
 # Text, the decimal, scaled by 8 digits, what is wrong.
 NUMBERS = [
@@ -42,30 +39,35 @@ NUMBERS = [
 ]
 
 
-def test_text_becomes_the_exact_number_or_a_fault(spark: SparkSession) -> None:
-    texts = spark.createDataFrame([(text,) for text, *_ in NUMBERS], "text string")
-    typed = texts.select("text", decimal(F.col("text"), PRICE).alias("value")).select(
-        "text",
-        "value",
-        scaled(F.col("value"), PRICE).alias("e8"),
-        fault("price", F.col("text"), F.col("value"), PRICE).alias("fault"),
-    )
-    expected = [
-        (text, value and Decimal(value), e8, reason and Row(column="price", text=text, reason=reason))
-        for text, value, e8, reason in NUMBERS
+def numbers(texts: list[str | None], kind: NumberKind) -> Numbers:
+    # A slice, whose values do not begin where their memory does.
+    return Numbers.of("price", pa.array(["7", None, *texts], pa.string())[2:], kind)
+
+
+def reasons(found: Numbers) -> list[str | None]:
+    return [
+        found.reason(text) if is_faulty else None
+        for text, is_faulty in zip(found.texts.to_pylist(), found.faulty().to_pylist(), strict=True)
     ]
-    assert [tuple(row) for row in typed.collect()] == expected
 
 
-def test_other_scales(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([("0.000000001",), ("0.0000000001",), ("-12.345678",)], "text string")
-    kinds = [NumberKind(places=30, scaled=9), NumberKind(places=30, scaled=6)]
-    found = rows.select(*(scaled(decimal(F.col("text"), kind), kind) for kind in kinds)).collect()
-    assert [tuple(row) for row in found] == [(1, None), (None, None), (-12345678000, -12345678)]
+def test_text_becomes_the_exact_number_or_a_fault() -> None:
+    found = numbers([text for text, *_ in NUMBERS], PRICE)
+    values = found.values.to_pylist()
+    assert found.values.type == pa.decimal128(38, 18)
+    assert values == [value and Decimal(value) for _, value, *_ in NUMBERS]
+    assert found.scaled().to_pylist() == [scaled for _, _, scaled, _ in NUMBERS]
+    assert reasons(found) == [reason for *_, reason in NUMBERS]
 
 
-def test_other_places(spark: SparkSession) -> None:
-    texts = [
+def test_other_scales() -> None:
+    texts: list[str | None] = ["0.000000001", "0.0000000001", "-12.345678"]
+    found = [numbers(texts, NumberKind(places=30, scaled=scaled)).scaled() for scaled in (9, 6)]
+    assert [each.to_pylist() for each in found] == [[1, None, -12345678000], [None, None, -12345678]]
+
+
+def test_other_places() -> None:
+    texts: list[str | None] = [
         "0.00012345678901234567",
         "1.2345678901234567e-13",
         "99999999.5",
@@ -74,26 +76,48 @@ def test_other_places(spark: SparkSession) -> None:
         "1e-31",
         "0.0000000000000000000000000000001",
     ]
-    kind = NumberKind(places=30, scaled=9)
-    rows = spark.createDataFrame([(text,) for text in texts], "text string")
-    value = decimal(F.col("text"), kind)
-    found = [tuple(row) for row in rows.select(value, fault("rate", F.col("text"), value, kind)).collect()]
-    assert [each[0] for each in found] == [*map(Decimal, texts[:3]), None, None, None, None]
-    assert [each[1] and each[1].reason for each in found[2:]] == [None, *["does not fit decimal(38,30)"] * 4]
+    found = numbers(texts, NumberKind(places=30, scaled=9))
+    assert found.values.to_pylist() == [*(Decimal(text or "") for text in texts[:3]), None, None, None, None]
+    assert reasons(found) == [None, None, None, *["does not fit decimal(38,30)"] * 4]
 
 
-def test_a_number_has_one_text_however_it_is_written(spark: SparkSession) -> None:
-    texts = ["10", "10.0", "1e1", "+10", "-0.50", "0", "100", "1e40", "ten", "", None]
-    rows = spark.createDataFrame([(text,) for text in texts], "text string")
-    found = [row[0] for row in rows.select(number_text(F.col("text"), PRICE)).collect()]
-    assert found == ["10", "10", "10", "10", "-0.5", "0", "100", "1e40", "ten", "", None]
+def test_a_number_has_one_text_however_it_is_written() -> None:
+    texts = [
+        "10",
+        "10.0",
+        "1e1",
+        "+10",
+        "0010",
+        "-0.50",
+        "0",
+        "-0",
+        "-0.00",
+        "100",
+        "1e-7",
+        "0.0000001",
+        "1.",
+    ]
+    odd = ["1e40", "ten", "", None]
+    expected = ["10", "10", "10", "10", "10", "-0.5", "0", "0", "0", "100", "0.0000001", "0.0000001", "1"]
+    assert numbers([*texts, *odd], PRICE).one_form.to_pylist() == [*expected, *odd]
 
 
-def test_names_of_enumeration_values(spark: SparkSession) -> None:
-    names = spark.createDataFrame([("SIDE_BUY",), ("SIDE_UNSPECIFIED",), ("7",), (None,)], "name string")
-    assert [row[0] for row in names.select(enum_name(F.col("name"), "SIDE_")).collect()] == [
-        "buy",
-        None,
-        "7",
-        None,
+def test_names_of_enumeration_values() -> None:
+    names = pa.array(["SIDE_BUY", "SIDE_UNSPECIFIED", "7", None])
+    assert enum_names(names, "SIDE_").to_pylist() == ["buy", None, "7", None]
+
+
+def test_texts_become_json() -> None:
+    first = pa.array(["a", None, 'say "hi"\\', "tab\there", "bell\x07\x1f\x7f", "ä/😀\u2028"])
+    second = pa.array(["1", "null", "", None, "\n", "\b\f\r"])
+    assert json_arrays(first, second).to_pylist() == [
+        '["a","1"]',
+        '[null,"null"]',
+        r'["say \"hi\"\\",""]',
+        r'["tab\there",null]',
+        '["bell\\u0007\\u001F\x7f","\\n"]',
+        '["ä/😀\u2028","\\b\\f\\r"]',
+    ]
+    assert [json.loads(text) for text in json_arrays(first, second).to_pylist()] == [
+        list(pair) for pair in zip(first.to_pylist(), second.to_pylist(), strict=True)
     ]

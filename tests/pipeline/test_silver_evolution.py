@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pytest
 from bronze_pipeline.decoding.schema import EVENTS, PARTITION_COLUMNS
 from bronze_pipeline.silver.bar_query import BarQuery
-from bronze_pipeline.silver.record_query import RecordQuery, table_schema
+from bronze_pipeline.silver.record_query import RecordQuery
 from bronze_pipeline.silver.records import RECORDS
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import FORMATS, Lake
@@ -41,20 +40,18 @@ def with_field(schema: pa.Schema, payload: str, *fields: pa.Field) -> pa.Schema:
 
 
 @pytest.fixture
-def newer_silver(monkeypatch: pytest.MonkeyPatch) -> Iterator[pa.Schema]:
+def newer_silver(monkeypatch: pytest.MonkeyPatch) -> pa.Schema:
     """Let silver be of a program whose trades have one more field; return the columns of its bronze."""
     schema = with_field(EVENTS, "trade", pa.field("fee_str", pa.string()))
     monkeypatch.setattr("bronze_pipeline.silver.record_query.EVENTS", schema)
-    table_schema.cache_clear()
-    yield schema
-    table_schema.cache_clear()
+    return schema
 
 
 def test_a_field_that_was_added_to_a_payload_comes_into_the_silver_table(
     spark: SparkSession, tmp_path: Path, newer_silver: pa.Schema
 ) -> None:
     bronze, silver = Lake(str(tmp_path / "bronze")), Lake(str(tmp_path / "silver"))
-    (trades,) = (table_schema(spark, record) for record in RECORDS if record.table == "trades")
+    (trades,) = (record.schema(newer_silver) for record in RECORDS if record.table == "trades")
     silver.open("trades", without(trades, "fee_str"), ("date", "exchange"))
     add(bronze, 0, EVENTS, trade("r:0", "10", "1", 0))
     run(spark, RecordQuery(bronze.table_url("bronze"), silver), tmp_path)
@@ -70,7 +67,7 @@ def test_silver_goes_on_while_bronze_grows_by_fields(
     bronze, silver = Lake(str(tmp_path / "bronze"), format_), Lake(str(tmp_path / "silver"))
     bids = [{"price_str": "9", "qty_str": "2"}]
     book = {"depth": 1, "bids": bids, "asks": []}
-    schemas = {record.table: table_schema(spark, record) for record in RECORDS}
+    schemas = {record.table: record.schema() for record in RECORDS}
     # Silver tables that are older, too.
     for name, column in (("trades", "sequence"), ("book_snapshots", "grouping")):
         silver.open(name, without(schemas[name], column), ("date", "exchange"))

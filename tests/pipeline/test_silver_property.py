@@ -13,7 +13,7 @@ import pytest
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
 from bronze_pipeline.silver.queries import Query
-from bronze_pipeline.silver.record_query import RecordQuery, table_schema
+from bronze_pipeline.silver.record_query import RecordQuery
 from bronze_pipeline.silver.records import RECORDS
 from bronze_pipeline.tables.lake import Lake
 from hypothesis import HealthCheck, Phase, given, settings
@@ -52,7 +52,7 @@ class Silver:
     def __init__(self, spark: SparkSession, folder: Path, bronze: Bronze) -> None:
         self._spark, self._folder, self._bronze = spark, folder, bronze
         self._lake = Lake(str(folder / "silver"))
-        self._schemas = {record.table: table_schema(spark, record) for record in RECORDS}
+        self._schemas = {record.table: record.schema() for record in RECORDS}
 
     def run(self, name: str, max_records: int = 500_000) -> None:
         run(self._spark, self._query(name), self._folder, max_records=max_records)

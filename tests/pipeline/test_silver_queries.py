@@ -11,16 +11,22 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from bronze_pipeline.running.failures import lasting_error
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.book_query import BookQuery
+from bronze_pipeline.silver.book_rows import BOOK
+from bronze_pipeline.silver.book_stream import CHANGE_COLUMNS, OUTPUT
 from bronze_pipeline.silver.checks import BOOK_COLUMNS, SNAPSHOT_COLUMNS, book_checks, summary
-from bronze_pipeline.silver.follow import table_frame
+from bronze_pipeline.silver.follow import rows_of, table_frame
 from bronze_pipeline.silver.queries import SilverBatchReport
-from bronze_pipeline.silver.record_query import RecordQuery, table_schema
+from bronze_pipeline.silver.record_query import RecordQuery
 from bronze_pipeline.silver.records import RECORDS
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import TableError
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from silver_frames import Bronze, at, change, event, run, stored, trade
 
 pytestmark = pytest.mark.timeout(600)
@@ -34,7 +40,7 @@ class Silver:
         self.folder = folder
         self.bronze = Bronze(folder / "bronze", bronze_format)
         self.lake = Lake(str(folder / "silver"))
-        self.schemas = {record.table: table_schema(spark, record) for record in RECORDS}
+        self.schemas = {record.table: record.schema() for record in RECORDS}
 
     def records(self, max_records: int = 500_000) -> list[SilverBatchReport]:
         query = RecordQuery(self.bronze.url, self.lake)
@@ -404,3 +410,40 @@ def text(found: list[tuple[int, int]]) -> str:
 
 def levels(found: list[tuple[int, int]]) -> list[dict[str, str]]:
     return [{"price_str": str(price), "qty_str": str(quantity)} for price, quantity in found]
+
+
+def test_a_checkpoint_whose_books_are_text_is_refused_in_words(silver: Silver) -> None:
+    class TextBooks(StatefulProcessor):
+        """Keeps books as programs did until 0.5."""
+
+        def init(self, handle: Any) -> None:
+            self._state = handle.getValueState("book", "book string, emitted long")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+            self._state.update(("{}", len(list(rows))))
+            return iter(())
+
+    class TextBookQuery(BookQuery):
+        def read(self, files: DataFrame) -> DataFrame:
+            changes = rows_of(files, self.source, self.changes, CHANGE_COLUMNS)
+            books = changes.groupBy(*BOOK).transformWithStateInPandas(
+                TextBooks(), outputStructType=OUTPUT, outputMode="append", timeMode="none"
+            )
+            empty = super().read(files).schema
+            return books.select(*(F.lit(None).cast(each.dataType).alias(each.name) for each in empty))
+
+    silver.bronze.add(change("r:0.0", "BUY", "10", "1", snapshot=True))
+    silver.records()
+    run(silver.spark, TextBookQuery(silver.lake, silver.schemas["book_changes"], 2), silver.folder)
+    silver.bronze.add(change("r:1.0", "BUY", "11", "1"))
+    silver.records()
+    with pytest.raises(StreamingQueryException) as caught:
+        silver.book()
+    checkpoint = silver.folder / "_checkpoints/book_top"
+    assert lasting_error(str(caught.value)) == (
+        f"the state in the checkpoint {checkpoint} is of another version of this program."
+        " Rename that folder: the query begins anew, and replaces the rows that are stored."
+    )
+    checkpoint.rename(checkpoint.with_name("old"))
+    silver.book()
+    assert silver.levels() == {0: ("10x1", ""), 1: ("11x1 10x1", "")}

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from bronze_pipeline.silver import records
-from pyspark.sql import Row, SparkSession
-from silver_frames import at, bronze_frame, event, trade
-
-pytestmark = pytest.mark.timeout(400)
+from bronze_pipeline.decoding.schema import EVENTS
+from bronze_pipeline.silver.records import RECORDS
+from silver_frames import at, event, trade
 
 COMMON = {
     "date": at(0).date(),
     "exchange": "x",
     "symbol": "A",
-    "event_ts": at(1).replace(tzinfo=None),
-    "local_ts": at(0.25).replace(tzinfo=None),
-    "ingest_ts": at(0.5).replace(tzinfo=None),
+    "event_ts": at(1),
+    "local_ts": at(0.25),
+    "ingest_ts": at(0.5),
     "dedupe_key": "r:0",
     "event_id": "r:0",
     "stream_id": "r",
@@ -144,7 +144,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             "kind": "time",
             "interval": Decimal(18446744073709551615),
             "interval_ms": 60000,
-            "end_ts": at(60).replace(tzinfo=None),
+            "end_ts": at(60),
             "trade_count": Decimal(7),
             **number("open", "1", 100000000),
             **number("high", "4", 400000000),
@@ -157,7 +157,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         "error",
         {"details": "boom", "subsequent_errors": 2, "code": "ERROR_CODE_WS_SEND"},
         {
-            "event_ts": at(0.25).replace(tzinfo=None),
+            "event_ts": at(0.25),
             "details": "boom",
             "code": "ws_send",
             "subsequent_errors": 2,
@@ -166,25 +166,34 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "disconnect",
         {"reason": "stream_disconnected", "close_code": 1006},
-        {"event_ts": at(0.25).replace(tzinfo=None), "reason": "stream_disconnected", "close_code": 1006},
+        {"event_ts": at(0.25), "reason": "stream_disconnected", "close_code": 1006},
     ),
 ]
 
-TRANSFORMS = {record.payload: record.transform for record in records.RECORDS}
+TRANSFORMS = {record.payload: record.transform for record in RECORDS}
+
+
+def typed(payload: str, *events: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of events, which stand in the middle of others."""
+    first, last = ({**each, "event_id": "other"} for each in (events[0], events[-1]))
+    batch = pa.RecordBatch.from_pylist([first, *events, last], EVENTS)
+    rows = TRANSFORMS[payload](batch.slice(1, len(events)))
+    (schema,) = (record.schema() for record in RECORDS if record.payload == payload)
+    assert rows.schema.names == [*schema.names, "faults"]
+    assert all(rows.schema.field(name).type == schema.field(name).type for name in schema.names)
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return found
 
 
 @pytest.mark.parametrize(("payload", "fields", "expected"), CASES, ids=[payload for payload, *_ in CASES])
-def test_typed_rows(
-    spark: SparkSession, payload: str, fields: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_typed_rows(payload: str, fields: dict[str, Any], expected: dict[str, Any]) -> None:
     times = {} if payload in ("error", "disconnect") else {"event_ts": at(1)}
-    events = bronze_frame(spark, event(payload, "r:0", fields | times))
-    (row,) = TRANSFORMS[payload](events).collect()
-    assert row.asDict() == COMMON | expected | {"faults": None}
+    (row,) = typed(payload, event(payload, "r:0", fields | times))
+    assert row == COMMON | expected | {"faults": None}
 
 
 @pytest.mark.parametrize("payload", ["book_snapshot", "grouped_book_snapshot"])
-def test_snapshots_keep_the_levels_that_are_there(spark: SparkSession, payload: str) -> None:
+def test_snapshots_keep_the_levels_that_are_there(payload: str) -> None:
     fields = {
         "depth": 2,
         "bids": [{"price_str": "2", "qty_str": "1e-9"}, {"price_str": "1", "qty_str": "x"}],
@@ -195,9 +204,8 @@ def test_snapshots_keep_the_levels_that_are_there(spark: SparkSession, payload: 
         "remove_crossed_levels": True,
         "sequence": 5,
     }
-    events = bronze_frame(spark, event(payload, "r:0", fields, meta=[("data_name", "book_snapshot_2_100ms")]))
-    (row,) = TRANSFORMS[payload](events).collect()
-    assert row.asDict(recursive=True) == COMMON | {
+    (row,) = typed(payload, event(payload, "r:0", fields, meta=[("data_name", "book_snapshot_2_100ms")]))
+    assert row == COMMON | {
         "data_name": "book_snapshot_2_100ms",
         "depth": 2,
         "interval_ms": 100,
@@ -213,17 +221,37 @@ def test_snapshots_keep_the_levels_that_are_there(spark: SparkSession, payload: 
     }
 
 
-def test_unusable_numbers_are_faults_and_the_row_stays(spark: SparkSession) -> None:
-    events = bronze_frame(spark, trade("r:0", "1e30", "many", 1))
-    (row,) = records.trades(events).collect()
-    assert (row.event_id, row.price, row.price_e8, row.qty, row.side) == ("r:0", None, None, None, "buy")
-    assert row.faults == [
-        Row(column="price", text="1e30", reason="does not fit decimal(38,18)"),
-        Row(column="qty", text="many", reason="not a number"),
+def test_unusable_numbers_are_faults_and_the_row_stays() -> None:
+    good, row = typed("trade", trade("r:0", "1", "", 1), trade("r:1", "1e30", "many", 1))
+    assert (good["price"], good["qty"], good["faults"]) == (1, None, None)
+    values = [row[name] for name in ("event_id", "price", "price_e8", "qty", "side")]
+    assert values == ["r:1", None, None, None, "buy"]
+    assert row["faults"] == [
+        {"column": "price", "text": "1e30", "reason": "does not fit decimal(38,18)"},
+        {"column": "qty", "text": "many", "reason": "not a number"},
     ]
 
 
-def test_trades_are_the_same_if_all_that_an_exchange_says_of_them_is(spark: SparkSession) -> None:
+def test_faults_of_a_snapshot_are_in_the_order_of_its_levels() -> None:
+    def side(*levels: tuple[str | None, str | None]) -> list[dict[str, str | None]]:
+        return [{"price_str": price, "qty_str": qty} for price, qty in levels]
+
+    books: list[dict[str, Any]] = [
+        {"bids": None, "asks": []},
+        {"bids": side(("1", "2"), ("", ""), (None, None), ("x", "y")), "asks": side(("z", ""))},
+        {"bids": side(("", "3")), "asks": side(("4", ""))},
+    ]
+    events = [event("book_snapshot", f"r:{place}", book) for place, book in enumerate(books)]
+    none, faulty, half = typed("book_snapshot", *events)
+    assert (none["bids"], none["asks"], none["faults"]) == (None, [], None)
+    assert [level["price"] for level in faulty["bids"]] == [1, None]
+    assert [each["column"] for each in faulty["faults"]] == ["bids.price", "bids.qty", "asks.price"]
+    assert [each["text"] for each in faulty["faults"]] == ["x", "y", "z"]
+    assert [(level["price"], level["qty"]) for level in half["bids"] + half["asks"]] == [(None, 3), (4, None)]
+    assert half["faults"] is None
+
+
+def test_trades_are_the_same_if_all_that_an_exchange_says_of_them_is() -> None:
     same: dict[str, Any] = {"event_id": "r:0", "price": "1", "qty": "2.50", "seconds": 0, "trade_id": "77"}
     others: list[dict[str, Any]] = [
         {"event_id": "s:5", "qty": "2.5"},
@@ -236,7 +264,7 @@ def test_trades_are_the_same_if_all_that_an_exchange_says_of_them_is(spark: Spar
         {"event_id": None, "trade_id": ""},
     ]
     events = [trade(**(same | each)) for each in [{}, *others]]
-    first, *keys = [row.dedupe_key for row in records.trades(bronze_frame(spark, *events)).collect()]
+    first, *keys = [row["dedupe_key"] for row in typed("trade", *events)]
     micros = 1704110400000000
     assert first == f'["x","A","77","buy","1","2.5","{micros}"]'
     assert keys == [
@@ -251,7 +279,7 @@ def test_trades_are_the_same_if_all_that_an_exchange_says_of_them_is(spark: Spar
     ]
 
 
-def test_the_parts_of_a_key_cannot_run_into_each_other(spark: SparkSession) -> None:
+def test_the_parts_of_a_key_cannot_run_into_each_other() -> None:
     pairs = [
         ("A|B", "x"),
         ("A", "B|x"),
@@ -264,38 +292,38 @@ def test_the_parts_of_a_key_cannot_run_into_each_other(spark: SparkSession) -> N
     events = [
         {**trade("r:0", "1", "1", 0, trade_id=trade_id), "symbol": symbol} for symbol, trade_id in pairs
     ]
-    keys = [row.dedupe_key for row in records.trades(bronze_frame(spark, *events)).collect()]
+    keys = [row["dedupe_key"] for row in typed("trade", *events)]
     assert len(set(keys)) == len(pairs)
 
 
-def test_event_time_falls_back_to_local_and_ingest_time(spark: SparkSession) -> None:
+def test_event_time_falls_back_to_local_and_ingest_time() -> None:
     payload = {"price_str": "1", "qty_str": "1", "trade_id": "1", "side": "SIDE_BUY"}
-    events = bronze_frame(
-        spark, event("trade", "r:0", payload), event("trade", "r:1", payload, local_ts=None)
+    # Before 1970, too.
+    long_ago = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    rows = typed(
+        "trade",
+        event("trade", "r:0", payload),
+        event("trade", "r:1", payload, local_ts=None),
+        event("trade", "r:2", payload | {"event_ts": long_ago}),
     )
-    found = [(row.event_ts, row.date) for row in records.trades(events).collect()]
-    assert found == [
-        (at(0.25).replace(tzinfo=None), at(0).date()),
-        (at(0.5).replace(tzinfo=None), at(0).date()),
+    assert [(row["event_ts"], row["date"]) for row in rows] == [
+        (at(0.25), at(0).date()),
+        (at(0.5), at(0).date()),
+        (long_ago, date(1969, 12, 31)),
     ]
 
 
-def test_a_record_takes_only_its_own_events(spark: SparkSession) -> None:
-    events = bronze_frame(spark, trade("r:0", "1", "1", 0), event("disconnect", "r:1", {"reason": "gone"}))
-    assert [row.event_id for row in records.disconnects(events).collect()] == ["r:1"]
-
-
-def test_the_end_of_a_stream_is_no_disconnect(spark: SparkSession) -> None:
+def test_the_end_of_a_stream_is_no_disconnect() -> None:
     ended = {"reason": "stream_ended"}
-    events = bronze_frame(
-        spark,
+    rows = typed(
+        "disconnect",
         event("disconnect", "r:0", {"reason": "gone"}, meta=[("data_type", "disconnect")]),
         event("disconnect", "r~end:1", ended, meta=[("data_type", "stream_end"), ("stream_messages", "1")]),
     )
-    assert [row.event_id for row in records.disconnects(events).collect()] == ["r:0"]
+    assert [row["event_id"] for row in rows] == ["r:0"]
 
 
-def test_a_snapshot_mark_of_book_changes(spark: SparkSession) -> None:
+def test_a_snapshot_mark_of_book_changes() -> None:
     fields = {
         "side": "SIDE_BUY",
         "action": "ACTION_UPSERT",
@@ -307,5 +335,8 @@ def test_a_snapshot_mark_of_book_changes(spark: SparkSession) -> None:
         event("book_change", f"r:0.{level}", fields, meta=[("is_snapshot", text)])
         for level, text in enumerate(["true", "false"])
     ]
-    rows = records.book_changes(bronze_frame(spark, *events)).collect()
-    assert [(row.position, row.level, row.is_snapshot) for row in rows] == [(0, 0, True), (0, 1, False)]
+    rows = typed("book_change", *events)
+    assert [(row["position"], row["level"], row["is_snapshot"]) for row in rows] == [
+        (0, 0, True),
+        (0, 1, False),
+    ]

@@ -18,7 +18,7 @@ from bronze_pipeline.running.streams import Watch, keep_running
 from bronze_pipeline.silver.bar_query import BarQuery
 from bronze_pipeline.silver.job import SilverTotals
 from bronze_pipeline.silver.queries import Query, QuerySettings, start
-from bronze_pipeline.silver.record_query import RecordQuery, table_schema
+from bronze_pipeline.silver.record_query import RecordQuery
 from bronze_pipeline.silver.records import RECORDS
 from bronze_pipeline.tables.lake import Lake
 from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ class Run:
         self._checkpoints = str(folder / "checkpoints")
 
     def __call__(self, *, retries: int) -> None:
-        schemas = {record.table: table_schema(self._spark, record) for record in RECORDS}
+        schemas = {record.table: record.schema() for record in RECORDS}
         bars = BarQuery(self.lake, "1m", "1 minutes", schemas["trades"])
         stage: list[Query] = [RecordQuery(self.bronze.url, self.lake), bars]
         watch = Watch(self.totals, Progress(self._said), self.stop)

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 from bronze_pipeline.silver.upserts import UpsertTable
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.tables import DeltaTable
+from bronze_pipeline.tables.lean_delta import LeanDeltaTable
 
 SCHEMA = pa.schema(
     [("date", pa.date32()), ("symbol", pa.string()), ("minute", pa.int64()), ("close", pa.string())]
@@ -89,14 +89,14 @@ def test_compaction_between_a_look_and_a_commit_doubles_nothing(
     bars = table(tmp_path)
     put(bars, 0, (1, "A", 0, "10"), (1, "B", 0, "20"))
     put(bars, 1, (1, "A", 1, "11"))
-    commit = DeltaTable.commit
+    commit = LeanDeltaTable.commit
 
     def after_compaction(*given: Any, **named: Any) -> None:
         monkeypatch.undo()
         assert deltalake.DeltaTable(tmp_path / "bars").optimize.compact()["numFilesRemoved"] == 2
         commit(*given, **named)
 
-    monkeypatch.setattr(DeltaTable, "commit", after_compaction)
+    monkeypatch.setattr(LeanDeltaTable, "commit", after_compaction)
     put(bars, 2, (1, "A", 1, "12"), (1, "A", 2, "13"))
     assert stored(tmp_path) == [(1, "A", 0, "10"), (1, "A", 1, "12"), (1, "A", 2, "13"), (1, "B", 0, "20")]
     # What the refused attempt wrote is gone.

@@ -15,6 +15,10 @@ from bronze_client._generated.bronze.sidecar.v1.sidecar_pb2 import (
     PublishRequest,
     PublishResponse,
     StreamContext,
+    TappedEvent,
+    TappedHeader,
+    TapRequest,
+    TapResponse,
 )
 from bronze_client._generated.lakehouse.bronze.v1.normalized_event_pb2 import (
     Action,
@@ -68,6 +72,10 @@ __all__ = [
     "Quote",
     "Side",
     "StreamContext",
+    "TapRequest",
+    "TapResponse",
+    "TappedEvent",
+    "TappedHeader",
     "Trade",
     "TradeBar",
 ]

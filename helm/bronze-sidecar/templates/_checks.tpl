@@ -13,11 +13,16 @@
 {{- if include "bronze-sidecar.hasCredentials" (toYaml $config) -}}
 {{- $problems = append $problems "config holds a URL with a password or token, which a ConfigMap must not: leave it out and give it by existingSecret." -}}
 {{- end -}}
-{{- range splitList "\n" (include "bronze-sidecar.plainProblems" .) -}}
+{{- $kinds := list "plain" "backend" "spool" "memory" "port" -}}
+{{- if include "bronze-sidecar.socket" . -}}
+{{- $kinds = concat $kinds (list "folder" "volume") -}}
+{{- else -}}
+{{- $problems = append $problems "config.listen has no unix socket, through which the server sends: add unix:///run/bronze-sidecar/sidecar.sock." -}}
+{{- end -}}
+{{- range $kind := $kinds -}}
+{{- range splitList "\n" (include (printf "bronze-sidecar.%sProblems" $kind) $) -}}
 {{- if trim . -}}{{- $problems = append $problems (trim .) -}}{{- end -}}
 {{- end -}}
-{{- if not (include "bronze-sidecar.socket" .) -}}
-{{- $problems = append $problems "config.listen has no unix socket, through which the server sends: add unix:///run/bronze-sidecar/sidecar.sock." -}}
 {{- end -}}
 {{- $admin := $config.admin_listen | default "127.0.0.1:9464" -}}
 {{- if regexMatch "^(127\\.|localhost:|\\[::1\\])" $admin -}}

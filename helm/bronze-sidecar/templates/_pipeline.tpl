@@ -1,6 +1,6 @@
 {{/*
-A CronJob of the pipeline's image. Takes root, name (also its component), schedule and containers, each with name,
-command, args and resources.
+A CronJob of the pipeline's image. Takes root, name (also its component), values (its schedule and limits) and
+containers, each with name, command, args and resources.
 */}}
 {{- define "bronze-sidecar.pipelineCronJob" -}}
 {{- $root := .root -}}
@@ -12,25 +12,44 @@ metadata:
   labels:
     {{- include "bronze-sidecar.labels" .root | nindent 4 }}
 spec:
-  schedule: {{ .schedule | quote }}
+  schedule: {{ .values.schedule | quote }}
+  {{- with $pipeline.timeZone }}
+  timeZone: {{ . }}
+  {{- end }}
   concurrencyPolicy: Forbid
+  {{- range $field := list "suspend" "startingDeadlineSeconds" "successfulJobsHistoryLimit" "failedJobsHistoryLimit" }}
+  {{- with include "bronze-sidecar.field" (list $.values $field) }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- end }}
   jobTemplate:
     spec:
-      backoffLimit: 2
+      {{- range $field := list "activeDeadlineSeconds" "backoffLimit" "ttlSecondsAfterFinished" }}
+      {{- with include "bronze-sidecar.field" (list $.values $field) }}
+      {{- . | nindent 6 }}
+      {{- end }}
+      {{- end }}
       template:
         metadata:
           labels:
-            {{- include "bronze-sidecar.labels" .root | nindent 12 }}
-            app.kubernetes.io/component: {{ .name }}
+            {{- include "bronze-sidecar.labelsWith" (list .root (dict "app.kubernetes.io/component" .name)) | nindent 12 }}
         spec:
           restartPolicy: Never
           serviceAccountName: {{ include "bronze-sidecar.serviceAccountName" .root }}
           automountServiceAccountToken: false
           securityContext:
-            {{- include "bronze-sidecar.podSecurityContext" .root | nindent 12 }}
-          {{- with .root.Values.imagePullSecrets }}
-          imagePullSecrets:
+            {{- include "bronze-sidecar.ownPodSecurityContext" (list .root $pipeline.podSecurityContext) | nindent 12 }}
+          {{- with include "bronze-sidecar.imagePullSecrets" .root }}
+          {{- . | nindent 10 }}
+          {{- end }}
+          {{- with $pipeline.priorityClassName }}
+          priorityClassName: {{ . }}
+          {{- end }}
+          {{- range $field := list "nodeSelector" "tolerations" "affinity" }}
+          {{- with get $pipeline $field }}
+          {{ $field }}:
             {{- toYaml . | nindent 12 }}
+          {{- end }}
           {{- end }}
           containers:
             {{- range .containers }}
@@ -52,6 +71,7 @@ spec:
                 - secretRef:
                     name: {{ . }}
               {{- end }}
+              terminationMessagePolicy: FallbackToLogsOnError
               securityContext:
                 {{- include "bronze-sidecar.securityContext" $root | nindent 16 }}
               resources:

@@ -30,9 +30,9 @@ a newline at its end. Each template yields problems as lines, and never repeats 
 {{- if regexMatch `://[^/@\s]*:[^/@\s]+@|(?i:nats|tls|wss?)://[^/@\s]+@` . -}}yes{{- end -}}
 {{- end -}}
 
-{{/* Not empty if an address without a scheme has a password before it. */}}
+{{/* Not empty if an address without a scheme has a password or a token before it. */}}
 {{- define "bronze-sidecar.hasAddressCredentials" -}}
-{{- if regexMatch `:[^/@\s,"]+@` . -}}yes{{- end -}}
+{{- if regexMatch `[^/@\s,"]@` . -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Not empty if a text gives a secret to a name: include "bronze-sidecar.givesSecret" (list . $text) */}}
@@ -117,7 +117,7 @@ a newline at its end. Each template yields problems as lines, and never repeats 
 {{ printf "%s has a line break or another control character, which no option can mean: take it out." $path }}
 {{- end }}
 {{- if and (has $path (list "config.nats.servers" "config.kafka.brokers" "config.redis.host")) (include "bronze-sidecar.hasAddressCredentials" (regexReplaceAll `[a-z]+://[^\s,"]*` (toJson $content) "")) }}
-{{ printf "%s holds a password, which a ConfigMap must not: leave the password out and give it by existingSecret." $path }}
+{{ printf "%s holds a password or token, which a ConfigMap must not: leave it out and give it by existingSecret." $path }}
 {{- end }}
 {{- end -}}
 {{- end -}}

@@ -38,14 +38,24 @@ templates the context of this chart, (index .Subcharts "bronze-sidecar"). An exa
 checksum/bronze-sidecar-config: {{ toYaml .Values.config | sha256sum }}
 {{- end -}}
 
+{{/* The group lets the server use the socket; who the server's user is, is its own affair. */}}
 {{- define "bronze-sidecar.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
 fsGroup: 10001
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile:
   type: RuntimeDefault
+{{- end -}}
+
+{{/* The user of our images. */}}
+{{- define "bronze-sidecar.user" -}}
+runAsUser: 10001
+runAsGroup: 10001
+{{- end -}}
+
+{{/* For pods of our images alone: include "bronze-sidecar.ownPodSecurityContext" (list . .Values.podSecurityContext) */}}
+{{- define "bronze-sidecar.ownPodSecurityContext" -}}
+{{- $own := merge (dict "runAsNonRoot" true) (include "bronze-sidecar.user" . | fromYaml) (include "bronze-sidecar.podSecurityContext" . | fromYaml) -}}
+{{- mergeOverwrite $own (index . 1) | toYaml -}}
 {{- end -}}
 
 {{- define "bronze-sidecar.securityContext" -}}
@@ -99,6 +109,15 @@ env:
   - name: SIDECAR_SPOOL_DIR
     value: /var/spool/bronze-sidecar
   {{- end }}
+  {{- if .Values.sidecar.deadLetters.enabled }}
+  - name: POD_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.name
+  # Pods that share a volume have a file each.
+  - name: SIDECAR_DEAD_LETTER_FILE
+    value: /var/lib/bronze-sidecar/dead-letters/$(POD_NAME).jsonl
+  {{- end }}
   {{- with .Values.sidecar.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -107,6 +126,8 @@ envFrom:
   - secretRef:
       name: {{ . }}
 {{- end }}
+# Problems of the configuration are the last that is logged.
+terminationMessagePolicy: FallbackToLogsOnError
 ports:
   - name: admin
     containerPort: {{ include "bronze-sidecar.adminPort" . }}
@@ -125,19 +146,24 @@ livenessProbe:
     path: /healthz
     port: admin
   timeoutSeconds: 5
-{{- if eq .Values.sidecar.readiness "http" }}
+{{- $paths := dict "reached" "/reached" "http" "/readyz" }}
+{{- with get $paths .Values.sidecar.readiness }}
 readinessProbe:
   httpGet:
-    path: /readyz
+    path: {{ . }}
     port: admin
   timeoutSeconds: 5
-{{- else if eq .Values.sidecar.readiness "grpc" }}
+{{- end }}
+{{- if eq .Values.sidecar.readiness "grpc" }}
 readinessProbe:
   grpc:
     port: {{ include "bronze-sidecar.grpcPort" . }}
   timeoutSeconds: 5
 {{- end }}
 securityContext:
+  {{- if not .Values.server.enabled }}
+  {{- include "bronze-sidecar.user" . | nindent 2 }}
+  {{- end }}
   {{- include "bronze-sidecar.securityContext" . | nindent 2 }}
 resources:
   {{- toYaml .Values.sidecar.resources | nindent 2 }}
@@ -155,6 +181,10 @@ volumeMounts:
   - name: bronze-sidecar-spool
     mountPath: /var/spool/bronze-sidecar
   {{- end }}
+  {{- if .Values.sidecar.deadLetters.enabled }}
+  - name: bronze-sidecar-dead-letters
+    mountPath: /var/lib/bronze-sidecar/dead-letters
+  {{- end }}
   {{- with .Values.sidecar.volumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -171,6 +201,10 @@ volumeMounts:
 {{- if .Values.sidecar.spool.enabled }}
 - name: bronze-sidecar-spool
   {{- toYaml .Values.sidecar.spool.volume | nindent 2 }}
+{{- end }}
+{{- if .Values.sidecar.deadLetters.enabled }}
+- name: bronze-sidecar-dead-letters
+  {{- toYaml .Values.sidecar.deadLetters.volume | nindent 2 }}
 {{- end }}
 {{- with .Values.existingSecret.files }}
 - name: bronze-sidecar-secrets

@@ -18,6 +18,8 @@ BROKEN_CHECKPOINTS = re.compile(
     r"|STATE_STORE_INVALID_CONFIG_AFTER_RESTART|CANNOT_LOAD_STATE_STORE\.CANNOT_READ_\w+"
     r"|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED)\] (.+)"
 )
+OTHER_STATE = re.compile(r"\[STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE\]")
+CHECKPOINT = re.compile(r"checkpointLocation=([^,\]]+)")
 # Spark describes the query after the error.
 QUERY = "\n=== Streaming Query ==="
 RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
@@ -55,6 +57,13 @@ def lasting_error(text: str, bus: Bus | None = None) -> str | None:
         return (
             f"the checkpoint cannot be used: {AROUND.sub('', broken[1])} Restore it, or use a new one:"
             " events already in the tables are recognized by their ids."
+        )
+    if OTHER_STATE.search(text):
+        found = CHECKPOINT.search(text)
+        place = f" {found[1]}" if found else ""
+        return (
+            f"the state in the checkpoint{place} is of another version of this program."
+            " Rename that folder: the query begins anew, and replaces the rows that are stored."
         )
     if bus is None:
         return None

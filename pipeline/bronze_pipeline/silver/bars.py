@@ -71,5 +71,5 @@ def quotient(dividend: Decimal | None, divisor: Decimal | None) -> Decimal | Non
 
 
 def _volume_of(side: str) -> Column:
-    part = F.when(F.col("side") == side, F.col("qty")).otherwise(F.lit(0).cast(PRICE.type))
+    part = F.when(F.col("side") == side, F.col("qty")).otherwise(F.lit(0).cast(PRICE.sql))
     return F.try_sum(part).alias(f"{side}_volume")

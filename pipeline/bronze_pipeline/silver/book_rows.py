@@ -49,6 +49,11 @@ class Shape:
     interval_us: int | None = None
     """One row for each interval; None for one after each message."""
 
+    @property
+    def near(self) -> int:
+        """How many levels of a book to keep at hand, so that deeper ones are seldom read."""
+        return 2 * self.depth + 16
+
 
 @dataclass
 class BookState:
@@ -57,10 +62,6 @@ class BookState:
     book: OrderBook = field(default_factory=OrderBook)
     emitted: int | None = None
     """The highest position, or interval, that has a row."""
-
-    @classmethod
-    def of(cls, text: str, emitted: int | None) -> BookState:
-        return cls(OrderBook.from_json(text), emitted)
 
 
 def rows_after(
@@ -102,6 +103,7 @@ def _messages(book: OrderBook, changes: Iterable[LevelChange], depth: int) -> It
         book.begin(position, is_snapshot=first.is_snapshot)
         for each in message:
             book.put(each.level, each.side, each.price, each.qty)
+        bids, asks = book.best(depth)
         yield {
             "position": position,
             "event_us": first.event_us,
@@ -109,8 +111,8 @@ def _messages(book: OrderBook, changes: Iterable[LevelChange], depth: int) -> It
             "is_snapshot": first.is_snapshot,
             "has_snapshot": book.has_snapshot,
             "unusable": book.unusable,
-            "bids": _shown(book.bids.highest(depth)),
-            "asks": _shown(book.asks.lowest(depth)),
+            "bids": _shown(bids),
+            "asks": _shown(asks),
             "interval_us": None,
         }
 

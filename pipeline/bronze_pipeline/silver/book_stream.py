@@ -1,4 +1,7 @@
-"""Book changes to the best levels after each message, with the books in Spark's state (`book_rows.py`)."""
+"""Book changes to the best levels after each message, with the books in Spark's state (`book_rows.py`).
+
+Of a book with hundreds of levels a micro-batch reads and writes the near ones, and appends to the far ones.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from pyspark.sql.streaming.stateful_processor import (
+    ListState,
     StatefulProcessor,
     StatefulProcessorHandle,
     TimerValues,
     ValueState,
 )
 
+from bronze_pipeline.silver.book import OrderBook
 from bronze_pipeline.silver.book_history import BookHistory
 from bronze_pipeline.silver.book_rows import AGAIN, BOOK, BookState, LevelChange, Shape, rows_after
 
@@ -77,7 +82,8 @@ class Books(StatefulProcessor):
         self._history = history
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state: ValueState = handle.getValueState("book", "book string, emitted long")
+        self._book: ValueState = handle.getValueState("book", "near binary, emitted long")
+        self._far: ListState = handle.getListState("far", "changes binary")
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -85,14 +91,21 @@ class Books(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: TimerValues,  # noqa: ARG002, N803
     ) -> Iterator[pd.DataFrame]:
-        state = BookState()
-        if self._state.exists():
-            text, emitted = self._state.get() or ()
-            state = BookState.of(text, emitted)
+        # Every call of a state is a question to the JVM.
+        stored = self._book.get()
+        state = BookState(OrderBook.unpack(stored[0], self._chunks), stored[1]) if stored else BookState()
         made = rows_after(state, key, _changes(rows), self._shape, self._history)
-        self._state.update((state.book.to_json(), state.emitted))
+        packed = state.book.pack(self._shape.near)
+        self._book.update((packed.near, state.emitted))
+        if packed.far:
+            (self._far.put if packed.replaces else self._far.appendList)([(packed.far,)])
+        elif packed.replaces and stored:
+            self._far.clear()
         if made:
             yield pd.DataFrame(made)
+
+    def _chunks(self) -> Iterator[bytes]:
+        return (bytes(changes) for (changes,) in self._far.get())
 
 
 def _changes(frames: Iterator[pd.DataFrame]) -> list[LevelChange]:

@@ -8,16 +8,20 @@ it is exact too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
+import pyarrow as pa
+import pyarrow.compute as pc
 
 DIGITS = 38
-# In Java's patterns, `$` would allow a line break after the number.
 NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?\z"
-SCIENTIFIC = r"^[+-]?([0-9]+)(?:\.([0-9]*))?[eE]([+-]?[0-9]{1,4})\z"
+SCIENTIFIC = r"^[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,4}\z"
+# Sign, whole part and fraction, without a plus and without zeros that say nothing.
+PARTS = r"^(?:\+|(-))?0*([0-9]+)(?:\.0*|(\.[0-9]*[1-9])0*)?\z"
 NO_NUMBER = "not a number"
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,12 @@ class NumberKind:
     """The power of ten of the integer next to it."""
 
     @property
-    def type(self) -> str:
+    def type(self) -> pa.DataType:
+        return pa.decimal128(DIGITS, self.places)
+
+    @property
+    def sql(self) -> str:
+        """The type's name in SQL."""
         return f"decimal({DIGITS},{self.places})"
 
     @property
@@ -39,51 +48,115 @@ class NumberKind:
         return rf"^[+-]?[0-9]{{1,{DIGITS - self.places}}}(\.[0-9]{{0,{self.places}}}0*)?\z"
 
 
-def decimal(text: Column, kind: NumberKind) -> Column:
-    """Return a text as a number, or NULL if it is not one or cannot be held exactly."""
-    number = text.try_cast(kind.type)
-    return (
-        F.when(text.rlike(kind.plain), number)
-        .when(text.rlike(SCIENTIFIC) & (_fraction_digits(text) <= kind.places), number)
-        .otherwise(F.lit(None).cast(kind.type))
+@dataclass(frozen=True)
+class Numbers:
+    """A column of numbers that came as text."""
+
+    name: str
+    texts: pa.Array
+    kind: NumberKind
+    plain: pa.Array
+    """The texts in one form, however they were written; NULL if the kind cannot hold them."""
+    values: pa.Array
+
+    @classmethod
+    def of(cls, name: str, texts: pa.Array, kind: NumberKind) -> Numbers:
+        plain = _plain(texts, kind)
+        return cls(name, texts, kind, plain, pc.cast(plain, kind.type))
+
+    @property
+    def one_form(self) -> pa.Array:
+        """The texts in one form; what is not a number stays as it is."""
+        return pc.coalesce(self.plain, self.texts)
+
+    def scaled(self) -> pa.Array:
+        """Return the values times a power of ten as 64-bit integers; NULL where that is not exact."""
+        narrow = pc.cast(self.values, pa.decimal128(DIGITS, self.kind.scaled), safe=False)
+        is_exact = pc.equal(narrow.cast(self.kind.type), self.values)
+        # The same digits without the point.
+        whole = pa.Array.from_buffers(
+            pa.decimal128(DIGITS, 0), len(narrow), narrow.buffers(), narrow.null_count, narrow.offset
+        )
+        fits = pc.and_(
+            pc.greater_equal(whole, pa.scalar(Decimal(LOWEST), whole.type)),
+            pc.less_equal(whole, pa.scalar(Decimal(HIGHEST), whole.type)),
+        )
+        return pc.if_else(pc.and_(is_exact, fits), whole, pa.scalar(None, whole.type)).cast(pa.int64())
+
+    def faulty(self) -> pa.Array:
+        """Tell where there is a text that did not become a number."""
+        return pc.and_(pc.is_valid(present(self.texts)), pc.is_null(self.values))
+
+    def reason(self, text: str) -> str:
+        """Return what is wrong with a text that did not become a number."""
+        is_number = pc.match_substring_regex(pa.scalar(text), NUMBER).as_py()
+        return f"does not fit {self.kind.sql}" if is_number else NO_NUMBER
+
+
+def _plain(texts: pa.Array, kind: NumberKind) -> pa.Array:
+    fits = pc.match_substring_regex(texts, kind.plain)
+    plain = pc.replace_substring_regex(pc.if_else(fits, texts, None), PARTS, r"\1\2\3")
+    plain = pc.if_else(pc.equal(plain, "-0"), "0", plain)
+    # Rare.
+    return _replaced(
+        plain,
+        texts,
+        pc.and_(pc.invert(fits), pc.match_substring_regex(texts, SCIENTIFIC)),
+        lambda text: _written_out(text, kind),
     )
 
 
-def scaled(value: Column, kind: NumberKind) -> Column:
-    """Return a decimal times a power of ten as a 64-bit integer, or NULL if that is not exact."""
-    # Narrow enough that the product has at most 38 digits, and Spark does not round it.
-    narrow = value.try_cast(f"decimal({DIGITS - 2 - kind.scaled},{kind.scaled})")
-    whole = (narrow * F.lit(10**kind.scaled).cast(f"decimal({kind.scaled + 1},0)")).try_cast("bigint")
-    return F.when(narrow.try_cast(kind.type) == value, whole)
+def _written_out(text: str, kind: NumberKind) -> str | None:
+    """Return a number in scientific notation without an exponent; None if the kind cannot hold it exactly."""
+    sign, digits, exponent = Decimal(text).as_tuple()
+    significant = "".join(map(str, digits)).lstrip("0")
+    stripped = significant.rstrip("0")
+    if not stripped:
+        return "0"
+    assert isinstance(exponent, int)  # noqa: S101 - the pattern knows no NaN
+    exponent += len(significant) - len(stripped)
+    if -exponent > kind.places or len(stripped) + exponent > DIGITS - kind.places:
+        return None
+    return f"{Decimal((sign, tuple(map(int, stripped)), exponent)):f}"
 
 
-def number_text(text: Column, kind: NumberKind) -> Column:
-    """Return a number's text in one form, however it was written; what is not a number stays as it is."""
-    plain = decimal(text, kind).cast("string")
-    return F.coalesce(F.rtrim(F.rtrim(plain, F.lit("0")), F.lit(".")), text)
+def _replaced(
+    values: pa.Array, texts: pa.Array, where: pa.Array, replace: Callable[[str], str | None]
+) -> pa.Array:
+    """Return values with what some texts become in their place."""
+    mask = where.fill_null(False)
+    if not mask.true_count:
+        return values
+    made = [replace(text) for text in texts.filter(mask).to_pylist()]
+    return pc.replace_with_mask(values, mask, pa.array(made, pa.string()))
 
 
-def fault(column: str, text: Column, value: Column, kind: NumberKind) -> Column:
-    """Return what is wrong with a text that did not become a decimal; NULL if nothing is."""
-    reason = F.when(text.rlike(NUMBER), f"does not fit {kind.type}").otherwise(NO_NUMBER)
-    found = F.struct(F.lit(column).alias("column"), text.alias("text"), reason.alias("reason"))
-    return F.when(present(text).isNotNull() & value.isNull(), found)
+def present(texts: pa.Array) -> pa.Array:
+    """Return texts, or NULL where the envelope has none."""
+    return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
-def present(text: Column) -> Column:
-    """Return a text, or NULL if the envelope has none."""
-    return F.when(text != "", text)
+def enum_names(names: pa.Array, prefix: str) -> pa.Array:
+    """Return short names of enum values: `SIDE_BUY` is `buy`, an unspecified one is NULL."""
+    short = pc.utf8_lower(pc.replace_substring(names, prefix, ""))
+    return pc.if_else(pc.equal(names, f"{prefix}UNSPECIFIED"), None, short)
 
 
-def enum_name(name: Column, prefix: str) -> Column:
-    """Return the short name of an enum value: `SIDE_BUY` is `buy`, an unspecified one is NULL."""
-    return F.when(name != f"{prefix}UNSPECIFIED", F.lower(F.replace(name, F.lit(prefix), F.lit(""))))
+_ESCAPES = {
+    **{code: f"\\u{code:04X}" for code in range(0x20)},
+    **str.maketrans(
+        {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
+    ),
+}
 
 
-def _fraction_digits(text: Column) -> Column:
-    """Return how many decimal places a number in scientific notation needs."""
-    whole, broken, exponent = (F.regexp_extract(text, SCIENTIFIC, group) for group in (1, 2, 3))
-    digits = F.concat(whole, broken)
-    significant = F.length(F.rtrim(digits, F.lit("0")))
-    needed = F.length(broken) - exponent.try_cast("int") - (F.length(digits) - significant)
-    return F.when(significant == 0, 0).otherwise(needed)
+def json_arrays(*columns: pa.Array) -> pa.Array:
+    """Return the texts of each row as a JSON array."""
+    parts = [pc.binary_join_element_wise('"', _escaped(each), '"', "") for each in columns]
+    joined = pc.binary_join_element_wise(*(pc.fill_null(part, "null") for part in parts), ",")
+    return pc.binary_join_element_wise("[", joined, "]", "")
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    special = pc.match_substring_regex(texts, r'["\\\x00-\x1f]')
+    return _replaced(texts, texts, special, lambda text: text.translate(_ESCAPES))

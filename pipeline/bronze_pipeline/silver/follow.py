@@ -8,7 +8,7 @@ never split between micro-batches, so what bronze stored together stays together
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -226,42 +226,64 @@ class ReadFiles:
     where: ds.Expression | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for file in batch.to_pylist():
-                yield from self._read(file["path"], json.loads(file["partition"]))
+        for file in listed(batches):
+            yield from TableFile(self.url, self.schema, file).rows(self.schema.names, self.where)
 
-    def _read(self, path: str, partition: dict[str, str | None]) -> Iterator[pa.RecordBatch]:
-        system, root = Folder(self.url, ()).open()
-        target = f"{root}/{path}"
-        stored = pa.schema([field for field in self.schema if field.name not in partition])
-        known = {
-            name: _partition_value(value, self.schema.field(name).type)
+
+def listed(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, str]]:
+    """Yield rows of `FILES`."""
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+class TableFile:
+    """A file of a table; opened once, however often it is read."""
+
+    def __init__(self, url: str, schema: pa.Schema, listed: Mapping[str, str]) -> None:
+        self._url, self._path, self._schema = url, listed["path"], schema
+        partition: dict[str, str | None] = json.loads(listed["partition"])
+        self._known = {
+            name: _partition_value(value, schema.field(name).type)
             for name, value in partition.items()
-            if name in self.schema.names
+            if name in schema.names
         }
-        try:
+        stored = pa.schema([field for field in schema if field.name not in partition])
+        system, root = Folder(url, ()).open()
+        with self._in_words():
             # The file may lack fields that were added to the table later, or have some that are newer.
-            file = ds.dataset(target, filesystem=system, format="parquet", schema=stored)
-            for rows in file.to_batches(filter=self.where, batch_size=ROWS_IN_BATCH):
-                if len(rows):
-                    yield self._complete(rows, known)
+            self._file = ds.dataset(
+                f"{root}/{self._path}", filesystem=system, format="parquet", schema=stored
+            )
+
+    def rows(self, names: Sequence[str], where: ds.Expression | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that `where` selects, with some columns."""
+        schema = pa.schema([self._schema.field(name) for name in names])
+        stored = [name for name in names if name not in self._known]
+        with self._in_words():
+            for rows in self._file.to_batches(columns=stored, filter=where, batch_size=ROWS_IN_BATCH):
+                if not len(rows):
+                    continue
+                columns = [
+                    pa.repeat(self._known[name], len(rows)) if name in self._known else rows[name]
+                    for name in names
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
         except FileNotFoundError as error:
-            raise FellBehind(_gone(path, self.url)) from error
+            raise FellBehind(_gone(self._path, self._url)) from error
         except pa.ArrowInvalid as error:
             raise TableError(
-                f"the file {path} of the table at {self.url} is damaged: {in_one_line(error)}"
+                f"the file {self._path} of the table at {self._url} is damaged: {in_one_line(error)}"
             ) from error
         except OSError as error:
             # Damaged inside, or a store that does not answer now.
             raise OSError(
-                f"cannot read the file {path} of the table at {self.url}: {in_one_line(error)}"
+                f"cannot read the file {self._path} of the table at {self._url}: {in_one_line(error)}"
             ) from error
-
-    def _complete(self, rows: pa.RecordBatch, known: dict[str, pa.Scalar]) -> pa.RecordBatch:
-        columns = [
-            pa.repeat(known[name], len(rows)) if name in known else rows[name] for name in self.schema.names
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def _gone(path: str, url: str) -> str:

@@ -26,7 +26,7 @@ from bronze_pipeline.silver.book_query import BookQuery
 from bronze_pipeline.silver.checks import BOOK_COLUMNS, SNAPSHOT_COLUMNS, book_checks, summary
 from bronze_pipeline.silver.follow import table_frame
 from bronze_pipeline.silver.queries import Query, QuerySettings, SilverBatchReport, start
-from bronze_pipeline.silver.record_query import RecordQuery, table_schema
+from bronze_pipeline.silver.record_query import RecordQuery
 from bronze_pipeline.silver.records import RECORDS
 
 
@@ -83,10 +83,10 @@ class SilverTotals:
         return found if self.book_checks is None else found | {"book_checks": self.book_checks}
 
 
-def stages(spark: SparkSession, plan: SilverPlan) -> list[list[Query]]:
+def stages(plan: SilverPlan) -> list[list[Query]]:
     """Return the queries; those of a stage follow tables of the previous one."""
     options = plan.options
-    schemas = {record.table: table_schema(spark, record) for record in RECORDS}
+    schemas = {record.table: record.schema() for record in RECORDS}
     made: list[Query] = [
         BarQuery(
             plan.lake,
@@ -125,7 +125,7 @@ def run_silver(plan: SilverPlan) -> int:
             goes_on_after_loss=options.on_data_loss == "continue",
             note=watch.progress.note,
         )
-        first, second = stages(spark, plan)
+        first, second = stages(plan)
         try:
             for stage in [first, second] if options.available_now else [first + second]:
                 keep_running(partial(_start, spark, stage, how), watch, retries=options.retries)

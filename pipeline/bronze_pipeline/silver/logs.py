@@ -22,6 +22,7 @@ from pyspark.sql.datasource import InputPartition
 
 from bronze_pipeline.sources.options import OptionError
 from bronze_pipeline.tables.commit_log import Commit, CommitLog
+from bronze_pipeline.tables.delta_log import DeltaLog, log_folder
 from bronze_pipeline.tables.files import Folder, Written
 from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import format_of
@@ -78,19 +79,25 @@ class DeltaTableLog:
     """The log of a Delta table.
 
     Files written by compaction change no data and are skipped; an append-only table need not care about
-    removed files.
+    removed files. On a local disk no list of all files is made to see what is new.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._table: deltalake.DeltaTable | None = None
+        self._local: DeltaLog | None = None
 
     def version(self) -> int:
+        if local := self._on_disk():
+            local.refresh()
+            return local.version
         table = self._open()
         table.update_incremental()
         return table.version()
 
     def table_id(self) -> str:
+        if local := self._on_disk():
+            return str(local.metadata["id"])
         return str(self._open().metadata().id)
 
     def snapshot(self, version: int) -> list[Added]:
@@ -112,8 +119,9 @@ class DeltaTableLog:
         ]
 
     def count(self, version: int) -> int:
-        latest = self.version()
-        count = len(pa.table(self._open().get_add_actions()))
+        table = self._open()
+        table.update_incremental()
+        latest, count = table.version(), len(pa.table(table.get_add_actions()))
         for later in range(version + 1, latest + 1):
             for action in self._actions(later):
                 count += ("remove" in action) - ("add" in action)
@@ -139,6 +147,14 @@ class DeltaTableLog:
             raise FellBehind(_gone(self, version)) from error
         return (json.loads(line) for line in lines if line)
 
+    def _on_disk(self) -> DeltaLog | None:
+        """Return the log of a table on a local disk; None if delta-rs has to see to it."""
+        if self._local is None:
+            folder = log_folder(self.url)
+            log = None if folder is None else DeltaLog(folder)
+            self._local = log if log is not None and log.is_known else None
+        return self._local
+
     def _open(self) -> deltalake.DeltaTable:
         # Opened on first use: the reader is sent to the workers, and a table cannot be.
         if self._table is None:
@@ -149,7 +165,7 @@ class DeltaTableLog:
         return self._table
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "_table": None}
+        return {"url": self.url, "_table": None, "_local": None}
 
 
 class ParquetLog:

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from bronze_pipeline.decoding.schema import EVENTS, PAYLOADS
-from bronze_pipeline.silver.follow import ReadFiles, rows_of
-from bronze_pipeline.silver.queries import Outcome, arrow_schema
-from bronze_pipeline.silver.records import ENVELOPE, FAULTS, PARTITION_COLUMNS, RECORDS, RecordKind
+from bronze_pipeline.decoding.schema import EVENTS
+from bronze_pipeline.silver.queries import Outcome
+from bronze_pipeline.silver.records import PARTITION_COLUMNS, RECORDS
 from bronze_pipeline.silver.storing import (
     QUARANTINE,
+    QUARANTINE_NAME,
     QUARANTINE_PARTITION_COLUMNS,
-    UncommittedFiles,
+    RESULT_SCHEMA,
+    Target,
+    TypeEvents,
     distinct,
     distinct_faults,
-    prepare,
 )
-from bronze_pipeline.tables.files import Written
+from bronze_pipeline.tables.files import Written, delete_file
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.tables import Table, commit_new
-
-QUARANTINE_NAME = "quarantine"
-CASES = pa.schema([EVENTS.field("payload_case")])
-
-
-@cache
-def table_schema(spark: SparkSession, record: RecordKind) -> pa.Schema:
-    """Return the columns of a record's table."""
-    bronze = pa.schema([EVENTS.field(name) for name in (*ENVELOPE, record.payload)])
-    empty = spark.createDataFrame([], from_arrow_schema(bronze))
-    return arrow_schema(record.transform(empty).drop(FAULTS).schema)
 
 
 @dataclass
@@ -49,52 +35,59 @@ class RecordQuery:
     name: str = "records"
     output_mode: str = "append"
     _tables: dict[str, Table] = field(default_factory=dict)
+    _targets: list[Target] = field(default_factory=list)
 
-    def open(self, spark: SparkSession) -> None:
+    def open(self, spark: SparkSession) -> None:  # noqa: ARG002 - as of every query
+        schemas = {record: record.schema(EVENTS) for record in RECORDS}
         self._tables = {
-            record.table: self.lake.open(record.table, table_schema(spark, record), PARTITION_COLUMNS)
-            for record in RECORDS
+            record.table: self.lake.open(record.table, schema, PARTITION_COLUMNS)
+            for record, schema in schemas.items()
         }
+        self._targets = [
+            Target(record, self._tables[record.table].staging, schema) for record, schema in schemas.items()
+        ]
         self._quarantine = self.lake.open(QUARANTINE_NAME, QUARANTINE, QUARANTINE_PARTITION_COLUMNS)
 
     def read(self, files: DataFrame) -> DataFrame:
         return files
 
     def write(self, rows: DataFrame, job: str, batch: int) -> Outcome | None:
-        # The source is read once; the files are read for each kind of record, only with its columns.
-        files = rows.sparkSession.createDataFrame(rows.collect(), rows.schema)
-        occurring = self._occurring(files)
-        left = [record for record in occurring if not self._tables[record.table].has(job, batch)]
-        if occurring and not left:
-            return None
-        prepared = {record.table: self._prepare(files, record) for record in left}
-        faults = [file for each in prepared.values() for file in each.faults]
-        # Faults first: a repeated batch skips the tables that have it, and would not find their faults again.
-        if faults and not self._quarantine.has(job, batch):
+        stored = {name for name, table in self._tables.items() if table.has(job, batch)}
+        has_faults = self._quarantine.has(job, batch)
+        written = self._typed(rows)
+        faults = written.pop(QUARANTINE_NAME, [])
+        # After a crash some tables may have the batch, and which it concerned shows only now.
+        for name in stored & written.keys():
+            _delete(self._tables[name], written.pop(name))
+        if has_faults:
+            _delete(self._quarantine, faults)
+        elif faults:
             commit_new(self._quarantine, faults, job, batch, partial(distinct_faults, self._quarantine))
-        stored: dict[str, int] = {}
-        for name, each in prepared.items():
-            table = self._tables[name]
-            stored[name] = _rows(commit_new(table, each.rows, job, batch, partial(distinct, table)) or ())
-        found = sum(_rows(each.rows) for each in prepared.values())
-        return Outcome(stored, found - sum(stored.values()), _rows(faults))
+        if stored and not written:
+            return None
+        found = {
+            name: _rows(
+                commit_new(self._tables[name], files, job, batch, partial(distinct, self._tables[name])) or ()
+            )
+            for name, files in written.items()
+        }
+        duplicates = sum(map(_rows, written.values())) - sum(found.values())
+        return Outcome(found, duplicates, _rows(faults))
 
-    def _occurring(self, files: DataFrame) -> list[RecordKind]:
-        """Return the kinds of records in the files."""
-        read = ReadFiles(self.source, CASES, None)
-        found = files.mapInArrow(lambda batches: _distinct(read(batches)), from_arrow_schema(CASES)).collect()
-        present = {row["payload_case"] for row in found}
-        return [record for record in RECORDS if PAYLOADS[record.payload] in present]
-
-    def _prepare(self, files: DataFrame, record: RecordKind) -> UncommittedFiles:
-        has_payload = ds.field(record.payload).is_valid()
-        events = rows_of(files, self.source, EVENTS, [*ENVELOPE, record.payload], has_payload)
-        return prepare(record.transform(events), record.table, self._tables[record.table], self._quarantine)
+    def _typed(self, files: DataFrame) -> dict[str, list[Written]]:
+        """Type the events of some files; return what the tasks wrote for each table."""
+        task = TypeEvents(self.source, EVENTS, self._targets, self._quarantine.staging)
+        # A task for each core, so that their files are few.
+        tasks = files.coalesce(files.sparkSession.sparkContext.defaultParallelism)
+        found: dict[str, list[Written]] = {}
+        for row in tasks.mapInArrow(task, RESULT_SCHEMA).collect():
+            found.setdefault(row["name"], []).append(Written.from_json(row["file"]))
+        return found
 
 
-def _distinct(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield pa.RecordBatch.from_arrays([pc.unique(batch["payload_case"])], schema=CASES)
+def _delete(table: Table, files: Iterable[Written]) -> None:
+    for file in files:
+        delete_file(table.staging, file.path)
 
 
 def _rows(files: Iterable[Written]) -> int:

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame
 
-from bronze_pipeline.decoding.schema import TIMESTAMP
-from bronze_pipeline.silver.records import FAULTS
+from bronze_pipeline.decoding.schema import PAYLOADS, TIMESTAMP
+from bronze_pipeline.silver.follow import TableFile, listed
+from bronze_pipeline.silver.records import ENVELOPE, FAULTS, RecordKind
 from bronze_pipeline.tables.batch_duplicates import first_of_each
 from bronze_pipeline.tables.files import FileWriter, Folder, Written, keep_rows, read_file
 from bronze_pipeline.tables.partition_index import span_of
@@ -43,49 +43,46 @@ _ROW_COLUMNS = ("date", "event_id", "exchange", "symbol", "event_ts")
 
 RESULT = pa.schema([("name", pa.string()), ("file", pa.string())])
 RESULT_SCHEMA = "name string, file string"
-ROWS, FAULTY = "rows", "faults"
+QUARANTINE_NAME = "quarantine"
 
 
 @dataclass(frozen=True)
-class UncommittedFiles:
-    """Files that tasks wrote and that are not in a commit yet."""
+class Target:
+    """A table of typed records, as workers need it."""
 
-    rows: Sequence[Written]
-    faults: Sequence[Written]
-
-
-def prepare(frame: DataFrame, name: str, table: Table, quarantine: Table) -> UncommittedFiles:
-    """Write typed rows, and their faults, to files."""
-    task = WriteRows(name, table.staging, table.schema, quarantine.staging)
-    found = frame.mapInArrow(task, RESULT_SCHEMA).collect()
-    files = {
-        kind: [Written.from_json(row["file"]) for row in found if row["name"] == kind]
-        for kind in (ROWS, FAULTY)
-    }
-    return UncommittedFiles(files[ROWS], files[FAULTY])
-
-
-@dataclass(frozen=True)
-class WriteRows:
-    """What a worker does with typed rows."""
-
-    name: str
+    record: RecordKind
     folder: Folder
     schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class TypeEvents:
+    """What a worker does with files of bronze: all kinds of records in one pass."""
+
+    url: str
+    bronze: pa.Schema
+    targets: Sequence[Target]
     quarantine: Folder
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = FileWriter(self.folder, self.schema, "part")
+        rows = {each.record.table: FileWriter(each.folder, each.schema, "part") for each in self.targets}
         faults = FileWriter(self.quarantine, QUARANTINE, "part")
-        for batch in batches:
-            if not len(batch):
-                continue
-            rows.write(batch.drop_columns([FAULTS]).cast(self.schema))
-            if batch[FAULTS].null_count < len(batch):
-                faults.write(quarantined(batch, self.name))
-        written = {ROWS: rows.finish(), FAULTY: faults.finish()}
+        for file in listed(batches):
+            events = TableFile(self.url, self.bronze, file)
+            for target in self.targets:
+                record = target.record
+                is_of_kind = ds.field("payload_case") == PAYLOADS[record.payload]
+                for batch in events.rows([*ENVELOPE, record.payload], is_of_kind):
+                    typed = record.transform(batch)
+                    if not len(typed):
+                        continue
+                    rows[record.table].write(typed.drop_columns([FAULTS]).cast(target.schema))
+                    if typed[FAULTS].null_count < len(typed):
+                        faults.write(quarantined(typed, record.table))
+        written = {name: writer.finish() for name, writer in rows.items()}
+        written[QUARANTINE_NAME] = faults.finish()
         yield pa.RecordBatch.from_pylist(
-            [{"name": kind, "file": file.to_json()} for kind, files in written.items() for file in files],
+            [{"name": name, "file": file.to_json()} for name, files in written.items() for file in files],
             RESULT,
         )
 
@@ -131,7 +128,7 @@ def distinct_faults(quarantine: Table, files: Sequence[Written]) -> Sequence[Wri
 def _known(table: Table, files: Sequence[Written], new: pa.Table, column: str) -> pa.Array:
     """Return which of the new values of a column the table already has."""
     folders = {file.path.rpartition("/")[0] for file in files}
-    paths = table.near(folders, span_of(new["event_ts"]))
+    paths = table.near(folders, {"event_ts": span_of(new["event_ts"])})
     return values_there(table, paths, new[column], column, _near(new["event_ts"]))
 
 

@@ -16,7 +16,9 @@ import pyarrow.dataset as ds
 
 from bronze_pipeline.tables.files import NULL_PARTITION, FileWriter, Written, delete_file
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.tables import ATTEMPTS, DeltaTable, TableChanged
+from bronze_pipeline.tables.lean_delta import LeanDeltaTable
+from bronze_pipeline.tables.partition_index import span_of
+from bronze_pipeline.tables.tables import ATTEMPTS, TableChanged
 
 ROW = "row"
 
@@ -25,7 +27,7 @@ class UpsertTable:
     """A table with one row for each key; the key's first column is the partition's."""
 
     def __init__(self, lake: Lake, name: str, schema: pa.Schema, key: Sequence[str]) -> None:
-        self._table = DeltaTable(lake.table_url(name), schema, (key[0],), name)
+        self._table = LeanDeltaTable(lake.table_url(name), schema, (key[0],), name)
         self._key = list(key)
 
     def has(self, job: str, batch: int) -> bool:
@@ -92,19 +94,15 @@ class UpsertTable:
     def _candidates(self, keys: pa.Table) -> Iterator[tuple[str, pa.Scalar]]:
         """Yield the path and partition of each file that may hold one of the keys."""
         partition, *others = self._key
-        files = self._table.files()
-        known = files[f"partition.{partition}"].cast(keys[partition].type)
-        files = files.filter(pc.is_in(known, value_set=pc.unique(keys[partition])))
-        for name in others:
-            if f"min.{name}" not in files.schema.names or keys[name].null_count:
-                continue
-            span = pc.min_max(keys[name])
-            lowest, highest = (files[f"{end}.{name}"].cast(keys[name].type) for end in ("min", "max"))
-            overlaps = pc.and_(
-                pc.less_equal(lowest, span["max"]), pc.greater_equal(highest, span["min"])
-            ).fill_null(True)
-            files = files.filter(overlaps)
-        yield from zip(files["path"].to_pylist(), files[f"partition.{partition}"], strict=True)
+        # Texts say little: a file has those of many streams or symbols.
+        spans = {
+            name: span_of(keys[name])
+            for name in others
+            if pa.types.is_timestamp(keys[name].type) or pa.types.is_integer(keys[name].type)
+        }
+        for value in pc.unique(keys[partition]).cast(pa.string()):
+            folder = f"{partition}={value.as_py() or NULL_PARTITION}"
+            yield from ((path, value) for path in self._table.near([folder], spans))
 
     def _kept(self, path: str, partition: pa.Scalar, new: pa.Table) -> pa.Table | None:
         """Return the rows of a file whose keys are not among the new ones; None if that is all rows."""

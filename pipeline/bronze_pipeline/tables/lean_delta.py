@@ -1,9 +1,9 @@
-"""A Delta table that grows by appending, for which a commit costs the same however many files it has."""
+"""A Delta table for which a commit costs the same however many files it has."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import deltalake
@@ -15,7 +15,7 @@ from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, in_log, log_folder
 from bronze_pipeline.tables.evolution import compare
 from bronze_pipeline.tables.files import Written
-from bronze_pipeline.tables.partition_index import PartitionIndex, TimeSpan
+from bronze_pipeline.tables.partition_index import PartitionIndex, Span
 from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import DeltaTable, TableChanged, partition_values, stats
 
@@ -62,19 +62,28 @@ class LeanDeltaTable(DeltaTable):
         self._table.update_incremental()
         return super().files()
 
-    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:
+    def columns(self) -> pa.Schema:
         if self._log is None:
-            return super().near(folders, span)
-        if self._index is None:
-            self._index = PartitionIndex(self._log)
-        return self._index.near(folders, span)
+            return super().columns()
+        return pa.schema(deltalake.Schema.from_json(self._log.metadata["schemaString"]).to_arrow())
+
+    def near(self, folders: Iterable[str], spans: Mapping[str, Span]) -> list[str]:
+        if self._log is None:
+            return super().near(folders, spans)
+        if self._index is None or self._index.columns != tuple(spans):
+            self._index = PartitionIndex(self._log, tuple(spans))
+        return self._index.near(folders, list(spans.values()))
 
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
-        if self._log is None or removed:
+        if self._log is None:
             super().commit(files, job, batch, removed=removed)
             return
         now = int(time.time() * 1000)
         actions: list[Action] = [
+            {"remove": {"path": in_log(path), "deletionTimestamp": now, "dataChange": True}}
+            for path in removed
+        ]
+        actions += [
             {
                 "add": {
                     "path": in_log(file.path),

@@ -1,4 +1,4 @@
-"""Which files a Delta table on a local disk has in some of its partitions, and the times of their rows.
+"""Which files a Delta table on a local disk has in some of its partitions, and what their rows span.
 
 The log is read for the days that are asked for, and followed from then on, so that what a micro-batch costs
 does not depend on how many files the other days have.
@@ -7,7 +7,7 @@ does not depend on how many files the other days have.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -18,48 +18,50 @@ import pyarrow.parquet as pq
 
 from bronze_pipeline.tables.delta_log import DeltaLog, actions_of, last_checkpoint
 
-TIME = "event_ts"
 DAYS_KEPT = 32
 # Sources round times differently.
 MARGIN = timedelta(seconds=1)
 
 
-class TimeSpan(NamedTuple):
-    """The earliest and latest time in a file; None if the log does not say."""
+class Span(NamedTuple):
+    """The lowest and highest value of a column in a file; None if that is not known."""
 
-    earliest: datetime | None
-    latest: datetime | None
+    lowest: Any
+    highest: Any
 
-    def overlaps(self, other: TimeSpan) -> bool:
-        """Tell whether both may have a time in common."""
+    def overlaps(self, other: Span) -> bool:
+        """Tell whether both may have a value in common."""
         return not (
-            (self.latest is not None and other.earliest is not None and self.latest < other.earliest)
-            or (self.earliest is not None and other.latest is not None and self.earliest > other.latest)
+            (self.highest is not None and other.lowest is not None and self.highest < other.lowest)
+            or (self.lowest is not None and other.highest is not None and self.lowest > other.highest)
         )
 
 
-UNKNOWN = TimeSpan(None, None)
+UNKNOWN = Span(None, None)
 
 
-def span_of(times: pa.ChunkedArray) -> TimeSpan:
-    """Return the span of times; that of files with the same times overlaps it."""
-    if times.null_count or not len(times):
+def span_of(values: pa.ChunkedArray) -> Span:
+    """Return the span of numbers or times; that of files with the same values overlaps it."""
+    if values.null_count or not len(values):
         return UNKNOWN
-    found = pc.min_max(times).as_py()
-    return TimeSpan(found["min"] - MARGIN, found["max"] + MARGIN)
+    found = pc.min_max(values).as_py()
+    margin = MARGIN if pa.types.is_timestamp(values.type) else 0
+    return Span(found["min"] - margin, found["max"] + margin)
 
 
 class PartitionIndex:
     """The files of the partitions that were asked for; a partition's first column is its day."""
 
-    def __init__(self, log: DeltaLog) -> None:
+    def __init__(self, log: DeltaLog, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        """The columns whose spans are known."""
         self._log = log
         self._version = log.version
-        self._days: dict[str, dict[str, TimeSpan]] = {}
+        self._days: dict[str, dict[str, tuple[Span, ...]]] = {}
         """The days that are followed, and what is known of each file in them."""
 
-    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:
-        """Return the files in some folders that may have rows within a span of time."""
+    def near(self, folders: Iterable[str], spans: Sequence[Span]) -> list[str]:
+        """Return the files in some folders that may have rows with values within a span for each column."""
         wanted = set(folders)
         days = {_day(folder) for folder in wanted}
         self._follow()
@@ -70,7 +72,7 @@ class PartitionIndex:
             path
             for day in sorted(days)
             for path, known in self._days[day].items()
-            if path.rpartition("/")[0] in wanted and known.overlaps(span)
+            if path.rpartition("/")[0] in wanted and all(map(Span.overlaps, known, spans))
         ]
 
     def _follow(self) -> None:
@@ -108,19 +110,25 @@ class PartitionIndex:
 
     def _add(self, add: dict[str, Any]) -> None:
         path = unquote(add["path"])
-        self._days[_day(path)][path] = _span(add.get("stats"))
+        said = json.loads(add.get("stats") or "{}")
+        known = [said.get(name, {}) for name in ("minValues", "maxValues", "nullCount")]
+        self._days[_day(path)][path] = tuple(stated_span(name, *known) for name in self.columns)
 
 
 def _day(path: str) -> str:
     return path.partition("/")[0]
 
 
-def _span(stats: str | None) -> TimeSpan:
-    said = json.loads(stats) if stats else {}
-    # Rows without a time may be anywhere.
-    if said.get("nullCount", {}).get(TIME) != 0:
+def stated_span(
+    column: str, lowest: Mapping[str, Any], highest: Mapping[str, Any], nulls: Mapping[str, int]
+) -> Span:
+    """Return the span of a column by what is noted of a file."""
+    # Rows without a value may be anywhere.
+    if nulls.get(column) != 0:
         return UNKNOWN
-    lowest, highest = (said.get(name, {}).get(TIME) for name in ("minValues", "maxValues"))
-    if lowest is None or highest is None:
-        return UNKNOWN
-    return TimeSpan(datetime.fromisoformat(lowest), datetime.fromisoformat(highest))
+    return Span(_value(lowest.get(column)), _value(highest.get(column)))
+
+
+def _value(said: Any) -> Any:
+    """Return a number or a time."""
+    return datetime.fromisoformat(said) if isinstance(said, str) else said

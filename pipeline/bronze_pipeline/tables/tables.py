@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Protocol
 from urllib.parse import unquote
@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written, delete_file
-from bronze_pipeline.tables.partition_index import TimeSpan
+from bronze_pipeline.tables.partition_index import UNKNOWN, Span, stated_span
 from bronze_pipeline.tables.storage import storage_options
 
 INDEX = pa.schema(
@@ -125,8 +125,8 @@ class Table(Protocol):
     def index(self) -> pa.Table:
         """Return the files that readers saw at the last look, as rows of `INDEX`."""
 
-    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:
-        """Return at least the files in some folders that have rows with times within a span."""
+    def near(self, folders: Iterable[str], spans: Mapping[str, Span]) -> list[str]:
+        """Return at least the files in some folders that have rows with values within these spans."""
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
         """Add the files of a batch; all of them, or none.
@@ -242,8 +242,24 @@ class DeltaTable:
         ]
         return pa.table(arrays, schema=INDEX)
 
-    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:  # noqa: ARG002 - all times are near enough
-        return _in_folders(self.index(), folders)
+    def near(self, folders: Iterable[str], spans: Mapping[str, Span]) -> list[str]:
+        files = self.files()
+        may = pc.is_in(
+            pc.replace_substring_regex(files["path"], r"/[^/]*$", ""),
+            value_set=pa.array(list(folders), pa.string()),
+        )
+        for name, span in spans.items():
+            if span == UNKNOWN or f"min.{name}" not in files.schema.names:
+                continue
+            lowest, highest = files[f"min.{name}"], files[f"max.{name}"]
+            overlaps = pc.and_(
+                pc.less_equal(lowest, pa.scalar(span.highest, lowest.type)),
+                pc.greater_equal(highest, pa.scalar(span.lowest, highest.type)),
+            )
+            has_nulls = pc.not_equal(files[f"null_count.{name}"], 0)
+            may = pc.and_(may, pc.or_kleene(overlaps, has_nulls).fill_null(True))
+        paths: list[str] = files["path"].filter(may).to_pylist()
+        return paths
 
     def commit(self, files: Sequence[Written], job: str, batch: int, *, removed: Sequence[str] = ()) -> None:
         """Add the files of a batch and remove others; all at once, as `Table.commit` says."""
@@ -355,8 +371,17 @@ class ParquetTable:
         ]
         return pa.Table.from_pylist(rows, INDEX)
 
-    def near(self, folders: Iterable[str], span: TimeSpan) -> list[str]:  # noqa: ARG002 - all times are near enough
-        return _in_folders(self.index(), folders)
+    def near(self, folders: Iterable[str], spans: Mapping[str, Span]) -> list[str]:
+        wanted = set(folders)
+        return [
+            file.path
+            for file in self._files()
+            if file.path.rpartition("/")[0] in wanted
+            and all(
+                stated_span(name, file.lowest, file.highest, file.nulls).overlaps(span)
+                for name, span in spans.items()
+            )
+        ]
 
     def _files(self) -> Iterator[Written]:
         return (file for commit in self._commits for file in commit.files)
@@ -381,11 +406,6 @@ class ParquetTable:
                 self._system.move(f"{self._root}/{placed.path}", f"{root}/{file.path}")
             raise TableChanged(self.folder.url) from error
         self._commits.append(commit)
-
-
-def _in_folders(index: pa.Table, folders: Iterable[str]) -> list[str]:
-    wanted = set(folders)
-    return [path for path in index["path"].to_pylist() if path.rpartition("/")[0] in wanted]
 
 
 def _paths(system: pyarrow.fs.FileSystem, folder: str, ending: str) -> list[str]:

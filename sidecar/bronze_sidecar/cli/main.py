@@ -39,6 +39,8 @@ PROGRAM = Program(
             "show what would become of your own messages, and why",
             "bronze_sidecar.cli.events.explain",
         ),
+        Command("top", "[OPTIONS]", "show what a running sidecar does, live", "bronze_sidecar.cli.live.top"),
+        Command("tap", "[OPTIONS]", "show events as they pass through it", "bronze_sidecar.cli.live.tap"),
         Command(
             "send",
             "FILE --to ADDRESS",

@@ -122,6 +122,11 @@ class Config:
     native: bool = option(
         Switch(), "Use the compiled package bronze-sidecar-native where it is installed.", default=True
     )
+    tap: bool = option(
+        Switch(),
+        "Let `bronze-sidecar tap` on this machine show events as they pass; --no-tap switches it off.",
+        default=True,
+    )
     dead_letter_file: Path | None = option(
         OutputFile(),
         "File to which events are appended that were rejected or given up, one JSON object per line.",

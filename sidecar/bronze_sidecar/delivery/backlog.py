@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from bronze_sidecar.delivery.backoff import Backoff
@@ -113,6 +114,11 @@ class Backlog:
         times += [in_flight.since] if in_flight else []
         held = self._held.oldest()
         return min([*times, held] if held is not None else times, default=None)
+
+    def in_doubt(self) -> int:
+        """Return how many of the records that failed may be stored all the same."""
+        held = (item for key in self._held for item in key.waiting)
+        return sum(item.may_be_stored for item in chain(self._first, held))
 
     @property
     def held(self) -> Sequence[HeldKey]:

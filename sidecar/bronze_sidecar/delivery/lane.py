@@ -58,7 +58,6 @@ class Lane:
         self._delay = backend.max_batch_delay_ms / 1000
         self._retry_limit = config.retry_limit
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._retry_seconds = (config.retry_limit or math.inf) * config.retry_backoff_max_ms / 1000
         dead_letter = self.route.rules.dead_letter
         self._redirect = Redirect(self.name, dead_letter) if dead_letter else None
         self._backlog = Backlog(self.name, config.retry_limit, self._backoff, self._redirect)
@@ -83,6 +82,8 @@ class Lane:
         self.last_error: tuple[float, str] | None = None
         """When a write or a connection failed last, and why; records that were given up are not counted."""
         self.destinations = Destinations()
+        self.on_stored: Callable[[Sequence[Record]], None] | None = None
+        """Sees the records of each write that were stored, if anybody looks at them."""
         self._warned_at = self._warned_of_disk_at = -WARNING_INTERVAL_SECONDS
         self._advised_at = -ADVICE_INTERVAL_SECONDS
         self._log = logger().bind(backend=self.name)
@@ -249,19 +250,34 @@ class Lane:
             await asyncio.sleep(self._backoff.wait(self._fruitless))
 
     def _became_ready(self, sink: Sink) -> None:
-        if not self.connected.is_set() and (sink.forgets_ids_after or math.inf) < self._retry_seconds:
-            self._log.warning(
-                "the back end forgets ids sooner than retries end: an event retried for longer may be stored"
-                " twice, under one id",
-                forgets_ids_after_seconds=sink.forgets_ids_after,
-            )
         self.order = sink.order
         self._backlog.has_one_path = sink.has_one_path
         self._absence = ""
         self._note_condition()
         self.connected.set()
         away = time.monotonic() - self._away_since
-        self._log.info("connected", away_seconds=round(away, 3), waiting=self.events, order=sink.order)
+        self._log.info(
+            "connected",
+            away_seconds=round(away, 3),
+            waiting=self.events,
+            waiting_bytes=self.bytes,
+            **(
+                {"on_disk": self.spilling.events, "on_disk_bytes": self.spilling.bytes}
+                if self.spilling
+                else {}
+            ),
+            order=sink.order,
+        )
+        in_doubt = self._backlog.in_doubt()
+        if in_doubt and away > (sink.forgets_ids_after or math.inf):
+            self._log.warning(
+                "events may be stored twice, under one id: it is unknown whether they were stored, and the"
+                " back end was away for longer than it remembers ids",
+                events=in_doubt,
+                remembers_ids_seconds=sink.forgets_ids_after,
+                remedy="readers drop repeated event ids; JetStream remembers them for the duplicate window of"
+                " its stream (nats stream edit --dupe-window)",
+            )
 
     def _be_away(self, event: str, error: DeliveryError) -> None:
         """Take note that there is no connection."""
@@ -329,6 +345,9 @@ class Lane:
             self._advised_at = now
             self._log.warning("slower than it could be", advice=sink.advice)
         self.destinations.note(batch.records)
+        if self.on_stored:
+            failed = {failure.place for failure in failures}
+            self.on_stored([each for place, each in enumerate(batch.records) if place not in failed])
         return settled
 
     def _account(self, settled: Settled) -> Settled:

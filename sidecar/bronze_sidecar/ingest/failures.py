@@ -13,9 +13,11 @@ from typing import NamedTuple
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.envelope.payloads import ORIGINS
 from bronze_sidecar.ingest.dead_letters import DeadLetter, Form, Kind
+from bronze_sidecar.ingest.failure_classes import class_of, payload_case_of
 from bronze_sidecar.mapping.mapper import StreamContext
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.telemetry.logs import logger
+from bronze_sidecar.telemetry.metrics import Metrics
 
 LOG_INTERVAL_SECONDS = 10.0
 SHOWN_FAILURES = 10
@@ -28,7 +30,7 @@ _LOG_EVENTS: dict[Kind, str] = {"rejected": "events rejected", "failed": "events
 class Tally:
     """How many failures of one kind there were, and since when they have come."""
 
-    __slots__ = ("count", "last", "reason", "since")
+    __slots__ = ("count", "destination", "last", "reason", "since")
 
     def __init__(self) -> None:
         self.count = 0
@@ -37,14 +39,16 @@ class Tally:
         self.last = 0.0
         self.reason = ""
         """Why the last one failed."""
+        self.destination = ""
+        """Where it would have gone."""
 
-    def add(self, reason: str) -> None:
+    def add(self, reason: str, destination: str = "") -> None:
         """Count one."""
         now = time.time()
         if now - self.last > CALM_SECONDS:
             self.since = now
         self.count += 1
-        self.last, self.reason = now, reason
+        self.last, self.reason, self.destination = now, reason, destination
 
 
 class Tallies:
@@ -63,18 +67,27 @@ class Tallies:
 class Failures:
     """Hears of every failure in the process."""
 
-    def __init__(self, put_letter: Callable[[DeadLetter], None] | None = None) -> None:
+    def __init__(
+        self, put_letter: Callable[[DeadLetter], None] | None = None, metrics: Metrics | None = None
+    ) -> None:
         self._put_letter = put_letter
+        self._metrics = metrics or Metrics()
+        self.watch: Callable[[DeadLetter], None] | None = None
+        """Sees each failure, if anybody looks at them."""
         self._last: dict[Kind, deque[dict[str, object]]] = {
             kind: deque(maxlen=SHOWN_FAILURES) for kind in _LOG_EVENTS
         }
         self._tallies: dict[str, Tallies] = {}
         self._quiet: dict[tuple[str, Kind], _Quiet] = {}
 
-    def add(self, letter: DeadLetter) -> None:
+    def add(self, letter: DeadLetter, payload_case: str) -> None:
         """Take note of a failure."""
+        reason_class = class_of(letter.kind, letter.reason)
+        self._metrics.failures.labels(letter.kind, letter.backend, payload_case, reason_class).inc()
         if self._put_letter:
             self._put_letter(letter)
+        if self.watch:
+            self.watch(letter)
         facts = {
             "kind": letter.kind,
             "backend": letter.backend or None,
@@ -83,7 +96,7 @@ class Failures:
             "level": letter.level,
             "reason": letter.reason,
         }
-        self.tallies(letter.backend).of(letter.kind).add(letter.reason)
+        self.tallies(letter.backend).of(letter.kind).add(letter.reason, letter.destination)
         known: dict[str, object] = {name: value for name, value in facts.items() if value is not None}
         shown = {"source": letter.source, "destination": letter.destination}
         self._last[letter.kind].append(
@@ -121,7 +134,8 @@ class Failures:
                 origin=event.origin,
                 form="envelope",
                 content=event.envelope,
-            )
+            ),
+            event.payload_case,
         )
 
     def last(self) -> list[dict[str, object]]:
@@ -203,8 +217,9 @@ class StreamFailures:
             "failed",
             reason,
             self.place_of(event),
-            "envelope",
-            event.envelope,
+            event.payload_case,
+            form="envelope",
+            content=event.envelope,
             backend=backend,
             destination=record.address.destination,
             source=event.source,
@@ -218,8 +233,9 @@ class StreamFailures:
             "rejected",
             reason,
             where,
-            form,
-            content,
+            payload_case_of(reason),
+            form=form,
+            content=content,
             source=context.source,
             origin=ORIGINS[context.origin],
             request_id=context.request_id,
@@ -227,15 +243,7 @@ class StreamFailures:
             meta=context.meta,
         )
 
-    def _add(
-        self,
-        kind: Kind,
-        reason: str,
-        where: StreamPlace,
-        form: Form,
-        content: bytes,
-        **facts: object,
-    ) -> None:
+    def _add(self, kind: Kind, reason: str, where: StreamPlace, payload_case: str, **facts: object) -> None:
         position, level = where
         self.tallies.of(kind).add(reason)
         event_id = f"{self._context.stream_id}:{position}"
@@ -249,8 +257,7 @@ class StreamFailures:
                 position=position,
                 level=level,
                 producer_id=self._producer_id,
-                form=form,
-                content=content,
                 **facts,  # type: ignore[arg-type]
-            )
+            ),
+            payload_case,
         )

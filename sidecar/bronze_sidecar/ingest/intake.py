@@ -240,7 +240,7 @@ class Admission:
         """
         self.frames = FrameCache()
         self.is_native = config.native and native.IS_INSTALLED
-        """Whether envelopes are scanned by compiled code."""
+        """Whether compiled code makes the events."""
         self.watch: Callable[[Sequence[Event]], None] | None = None
         """Sees the events that were taken in, if anybody looks at them."""
 
@@ -267,9 +267,9 @@ class Intake:
         self._mapper = Mapper(
             context,
             admission.frames,
-            self._slice_events,
-            admission.slice_bytes,
-            max_event_bytes,
+            most_events=self._slice_events,
+            most_bytes=admission.slice_bytes,
+            largest=max_event_bytes,
             is_native=admission.is_native,
         )
         self._lanes = admission.lanes

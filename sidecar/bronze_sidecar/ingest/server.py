@@ -90,7 +90,7 @@ class SidecarService:
 
     @property
     def hot_path(self) -> str:
-        """How envelopes are scanned: `compiled` or `python`."""
+        """How events are made of what producers send: `compiled` or `python`."""
         return "compiled" if self._admission.is_native else "python"
 
     @property

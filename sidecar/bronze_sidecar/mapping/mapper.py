@@ -106,10 +106,10 @@ class Mapper:
         self,
         context: StreamContext,
         cache: FrameCache | None = None,
+        *,
         most_events: int = sys.maxsize,
         most_bytes: int = sys.maxsize,
         largest: int = sys.maxsize,
-        *,
         is_native: bool = False,
     ) -> None:
         self._most_events = most_events

@@ -81,7 +81,8 @@ def _about_backend(backend: Facts, facts: Facts) -> Iterator[dict[str, object]]:
     if _is_recent(given_up, facts):
         yield _problem(
             "error",
-            f"{title} has refused {plural(given_up['events'], 'event')} for good: {given_up['reason']}",
+            f"{title} has refused {plural(given_up['events'], 'event')} for good, the last for"
+            f" '{given_up['destination']}': {given_up['reason']}",
             f"{_where(facts)} The last one at {given_up['last'][11:19]} UTC.",
             given_up["since"],
         )

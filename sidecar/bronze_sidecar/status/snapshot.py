@@ -63,6 +63,10 @@ class Snapshot:
         reasons = [f"{lane.name} is {lane.state}" for lane in self._lanes if lane.state != "ready"]
         return [*reasons, *(["the sidecar is stopping"] if self.stopping else [])]
 
+    def not_reached(self) -> list[str]:
+        """Return what is known of the back ends that have not been reached once."""
+        return [f"{lane.name} is {lane.state}" for lane in self._lanes if not lane.connected.is_set()]
+
     def facts(self) -> dict[str, Any]:
         """Return everything that there is to see, for JSON."""
         now = time.time()
@@ -226,6 +230,7 @@ def _tally(tally: Tally) -> dict[str, Any]:
         "since": iso(tally.since),
         "last": iso(tally.last),
         "reason": _short(masked(tally.reason)),
+        "destination": _short(tally.destination),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ MOST_WATCHERS = 16
 WATCH_SECONDS = 1.0
 """Between two looks."""
 EVENTS = "/events"
-PATHS = "there are /, /events, /healthz, /readyz, /status and /metrics\n"
+PATHS = "there are /, /events, /healthz, /reached, /readyz, /status and /metrics\n"
 # Nothing here is for other pages, nor for later.
 GUARDS = {
     "Cache-Control": "no-store",
@@ -34,6 +34,9 @@ class Facts(Protocol):
 
     def not_ready(self) -> list[str]:
         """Return why the process is not ready; nothing if it is."""
+
+    def not_reached(self) -> list[str]:
+        """Return what is known of the back ends that have not been reached once."""
 
     def facts(self) -> dict[str, Any]:
         """Return everything that there is to see."""
@@ -140,7 +143,9 @@ class Admin:
         if path == "/healthz":
             return AdminAnswer(HTTPStatus.OK, "text/plain", b"ok\n")
         if path == "/readyz":
-            return self._readiness()
+            return _yes_or("ready", self._facts.not_ready())
+        if path == "/reached":
+            return _yes_or("reached", self._facts.not_reached())
         if path == "/status":
             body = json.dumps(self._facts.facts(), indent=2).encode() + b"\n"
             return AdminAnswer(HTTPStatus.OK, "application/json", body, GUARDS)
@@ -153,12 +158,11 @@ class Admin:
             return AdminAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"too many watch already\n")
         return AdminAnswer(HTTPStatus.NOT_FOUND, "text/plain", PATHS.encode())
 
-    def _readiness(self) -> AdminAnswer:
-        reasons = self._facts.not_ready()
-        if not reasons:
-            return AdminAnswer(HTTPStatus.OK, "text/plain", b"ready\n")
-        lines = "".join(f"{reason}\n" for reason in reasons)
-        return AdminAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", lines.encode())
+
+def _yes_or(word: str, reasons: Sequence[str]) -> AdminAnswer:
+    """Answer with a word, or with the reasons why it is not so."""
+    status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+    return AdminAnswer(status, "text/plain", "".join(f"{line}\n" for line in reasons or [word]).encode())
 
 
 def _request(head: bytes) -> tuple[bytes, str]:

@@ -74,6 +74,11 @@ class Metrics:
         self.rejected = self._counter("events_rejected", "Events refused as malformed.")
         self.dead_letters = self._counter("dead_letters", "Lines written to the dead-letter file.")
         self.dead_letters_lost = self._counter("dead_letters_lost", "Lines that could not be written to it.")
+        self.failures = self._counter(
+            "failures",
+            "Events rejected, or failed on a back end, by payload case and class of reason.",
+            *("what", "backend", "payload_case", "reason"),
+        )
         self.streams = self._gauge("streams", "Open producer streams.")
         self.published = self._counter("events_published", "Records confirmed by the back end.", "backend")
         self.published_bytes = self._counter("published_bytes", "Bytes of envelopes confirmed.", "backend")

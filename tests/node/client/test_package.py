@@ -249,7 +249,9 @@ def test_a_wrong_input_is_named(project: Path) -> None:
         for (const options of [map, Promise.resolve({ origin: 'replay' }), ['replay'], 'replay', null]) {
           said(() => connect('127.0.0.1:1', options));
         }
-        for (const meta of [map, [['env', 'test']], 'env', null]) said(() => connect('127.0.0.1:1', { meta }));
+        for (const meta of [map, [['env', 'test']], 'env', null]) {
+          said(() => connect('127.0.0.1:1', { meta }));
+        }
         for (const tls of [map, 'true']) said(() => connect('127.0.0.1:1', { tls, origin: map }));
         said(() => publisher.writable(map));
         await publisher.close(0, map).catch((error) => console.log(error.message));

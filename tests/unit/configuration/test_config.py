@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bronze_sidecar.configuration.config import Config, load
+from bronze_sidecar.sinks.nats.options import Nats
 from configurations import KAFKA, NATS, REDIS, SQS, ConfigFile, backend_of, problems_of, with_minimum
 
 
@@ -147,6 +148,21 @@ def test_a_switch_takes_nothing_else_behind_it():
     assert problems_of(*KAFKA, "--kafka-ssl", "maybe") == [
         "command line: unexpected argument after --kafka-ssl."
     ]
+
+
+def test_a_switch_is_also_turned_off_by_no_before_its_name():
+    config = load(["--no-tap", "--no-nats-jetstream", *NATS], {"SIDECAR_TAP": "true"})
+    assert config.tap is False
+    (nats,) = config.backends
+    assert isinstance(nats, Nats)
+    assert nats.jetstream is False
+    assert config.places["tap"] == "--no-tap"
+
+
+def test_only_switches_are_turned_off_so():
+    assert problems_of("--no-listen") == ["--no-listen: no such option. Did you mean --listen?"]
+    assert problems_of("--no-tap=true") == ["--no-tap: no such option. Did you mean --tap?"]
+    assert problems_of("--tap", "--no-tap") == ["--no-tap: is given twice; --tap also sets it. Give it once."]
 
 
 def test_a_value_may_hold_an_equals_sign():

@@ -567,6 +567,44 @@ async def test_what_may_be_stored_twice_is_logged_each_time() -> None:
     assert told[0]["reason"] == "the broker forgot our numbers"
 
 
+@asynccontextmanager
+async def away_for_a_moment(
+    script: Script, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[list[Any]]:
+    """Fail a write, of a back end that remembers ids for no time; give the log afterwards."""
+    monkeypatch.setattr(ScriptedSink, "forgets_ids_after", 1e-9)
+    script.answers.append(refuse(error))
+    with capture_logs() as logs:
+        async with running(script) as lane:
+            ticket = put(lane, record("1"), record("2", key="b"))
+            await ticket.done.wait()
+            yield logs
+
+
+async def test_what_may_be_stored_twice_is_warned_of_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script()
+    async with away_for_a_moment(script, Disconnected("reset"), monkeypatch) as logs:
+        (warning,) = [each for each in logs if "twice" in each["event"]]
+        assert warning["log_level"] == "warning"
+        assert warning["events"] == 2
+        assert "--dupe-window" in warning["remedy"]
+
+
+async def test_without_an_outage_nobody_is_warned_of_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with away_for_a_moment(Script(), Transient("busy"), monkeypatch) as logs:
+        assert not [each for each in logs if "twice" in each["event"]]
+
+
+async def test_connected_says_how_long_it_was_away_and_how_much_waits() -> None:
+    script = Script(openings=[Transient("refused")])
+    with capture_logs() as logs:
+        async with running(script) as lane:
+            await put(lane, record("1", size=30), record("2", size=12)).done.wait()
+    (connected,) = [each for each in logs if each["event"] == "connected"]
+    assert (connected["waiting"], connected["waiting_bytes"]) == (2, 42)
+    assert connected["away_seconds"] >= 0
+
+
 async def test_what_would_be_faster_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScriptedSink, "advice", "use more keys")
     script = Script()

@@ -16,7 +16,7 @@ PACKAGE = SIDECAR / "bronze_sidecar"
 ORDER = [
     {"cli"},
     {"app"},
-    {"status"},
+    {"status", "tap"},
     {"ingest"},
     {"delivery", "mapping"},
     {"configuration"},

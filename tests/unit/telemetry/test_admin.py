@@ -27,6 +27,9 @@ class Shown:
     def not_ready(self) -> list[str]:
         return self.reasons
 
+    def not_reached(self) -> list[str]:
+        return self.reasons[:1]
+
     def facts(self) -> dict[str, Any]:
         return {"not_ready": self.reasons}
 
@@ -74,6 +77,16 @@ async def test_readiness_gives_its_reasons() -> None:
         status, body = await get(port, "/readyz")
         assert status == "HTTP/1.1 503 Service Unavailable"
         assert body == b"nats is unreachable: refused\nredis is lost: reset\n"
+
+
+async def test_what_was_never_reached_is_told_apart_from_what_is_not_ready() -> None:
+    async with serving() as port:
+        assert await get(port, "/reached") == ("HTTP/1.1 200 OK", b"reached\n")
+    async with serving("nats is unreachable: refused", "redis is lost: reset") as port:
+        assert await get(port, "/reached") == (
+            "HTTP/1.1 503 Service Unavailable",
+            b"nats is unreachable: refused\n",
+        )
 
 
 async def test_status_is_json_and_metrics_are_prometheus_text() -> None:

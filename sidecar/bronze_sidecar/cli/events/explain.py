@@ -118,7 +118,7 @@ class _Heard(Failures):
         super().__init__()
         self.letters: list[DeadLetter] = []
 
-    def add(self, letter: DeadLetter) -> None:
+    def add(self, letter: DeadLetter, payload_case: str) -> None:  # noqa: ARG002
         self.letters.append(letter)
 
 

@@ -97,6 +97,8 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub fn read(line: &'a [u8]) -> Option<Self> {
+        // Among envelopes, what begins otherwise is one of them.
+        matches!(line.first(), Some(b'{' | b' ')).then_some(())?;
         let mut reader = Reader::new(std::str::from_utf8(line).ok()?);
         let mut fields = Self {
             values: [Value::Absent; COUNT],

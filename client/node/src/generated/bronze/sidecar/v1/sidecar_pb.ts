@@ -19,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file bronze/sidecar/v1/sidecar.proto.
  */
 export const file_bronze_sidecar_v1_sidecar: GenFile = /*@__PURE__*/
-  fileDesc("Ch9icm9uemUvc2lkZWNhci92MS9zaWRlY2FyLnByb3RvEhFicm9uemUuc2lkZWNhci52MSJsCg5QdWJsaXNoUmVxdWVzdBInCgRvcGVuGAEgASgLMhcuYnJvbnplLnNpZGVjYXIudjEuT3BlbkgAEikKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2hIAEIGCgRraW5kIm0KBE9wZW4SEwoLcHJvZHVjZXJfaWQYASABKAkSMQoHY29udGV4dBgCIAEoCzIgLmJyb256ZS5zaWRlY2FyLnYxLlN0cmVhbUNvbnRleHQSHQoVYWNrbm93bGVkZ2VkX3NlcXVlbmNlGAMgASgEIu4BCg1TdHJlYW1Db250ZXh0EhEKCXN0cmVhbV9pZBgBIAEoCRIOCgZzb3VyY2UYAiABKAkSKwoGb3JpZ2luGAMgASgOMhsubGFrZWhvdXNlLmJyb256ZS52MS5PcmlnaW4SEgoKcmVxdWVzdF9pZBgEIAEoCRISCgpzZXNzaW9uX2lkGAUgASgJEjgKBG1ldGEYBiADKAsyKi5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0Lk1ldGFFbnRyeRorCglNZXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKWAQoFQmF0Y2gSEAoIc2VxdWVuY2UYASABKAQSFgoOZmlyc3RfcG9zaXRpb24YAiABKAQSEQoJZW52ZWxvcGVzGAMgAygMEgwKBGpzb24YBCADKAwSDQoFbWl4ZWQYBSADKAwSIwoDZW5kGAYgASgLMhYuYnJvbnplLnNpZGVjYXIudjEuRW5kEg4KBmxldmVscxgHIAMoDSIWCgNFbmQSDwoHZHJvcHBlZBgBIAEoBCK0AQoPUHVibGlzaFJlc3BvbnNlEisKBm9wZW5lZBgBIAEoCzIZLmJyb256ZS5zaWRlY2FyLnYxLk9wZW5lZEgAEj0KD2Fja25vd2xlZGdlbWVudBgCIAEoCzIiLmJyb256ZS5zaWRlY2FyLnYxLkFja25vd2xlZGdlbWVudEgAEi0KB2NyZWRpdHMYAyABKAsyGi5icm9uemUuc2lkZWNhci52MS5DcmVkaXRzSABCBgoEa2luZCKUAQoGT3BlbmVkEh0KFWFja25vd2xlZGdlZF9zZXF1ZW5jZRgBIAEoBBIrCgdjcmVkaXRzGAIgASgLMhouYnJvbnplLnNpZGVjYXIudjEuQ3JlZGl0cxIrCgdvdXRjb21lGAMgASgLMhouYnJvbnplLnNpZGVjYXIudjEuT3V0Y29tZRIRCgl0YWtlc19lbmQYBCABKAgiPQoHQ3JlZGl0cxIOCgZldmVudHMYASABKAQSDQoFYnl0ZXMYAiABKAQSEwoLYmF0Y2hfYnl0ZXMYAyABKAQiUAoPQWNrbm93bGVkZ2VtZW50EhAKCHNlcXVlbmNlGAEgASgEEisKB291dGNvbWUYAiABKAsyGi5icm9uemUuc2lkZWNhci52MS5PdXRjb21lIlwKB091dGNvbWUSEQoJcHVibGlzaGVkGAEgASgEEhAKCGZpbHRlcmVkGAIgASgEEiwKCGZhaWx1cmVzGAMgAygLMhouYnJvbnplLnNpZGVjYXIudjEuRmFpbHVyZSKIAQoHRmFpbHVyZRIQCghwb3NpdGlvbhgBIAEoBBIsCgRraW5kGAIgASgOMh4uYnJvbnplLnNpZGVjYXIudjEuRmFpbHVyZUtpbmQSDgoGcmVhc29uGAMgASgJEg8KB2JhY2tlbmQYBCABKAkSEgoFbGV2ZWwYBSABKA1IAIgBAUIICgZfbGV2ZWwicQoTUHVibGlzaEJhdGNoUmVxdWVzdBIxCgdjb250ZXh0GAEgASgLMiAuYnJvbnplLnNpZGVjYXIudjEuU3RyZWFtQ29udGV4dBInCgViYXRjaBgCIAEoCzIYLmJyb256ZS5zaWRlY2FyLnYxLkJhdGNoIkMKFFB1Ymxpc2hCYXRjaFJlc3BvbnNlEisKB291dGNvbWUYASABKAsyGi5icm9uemUuc2lkZWNhci52MS5PdXRjb21lKl8KC0ZhaWx1cmVLaW5kEhwKGEZBSUxVUkVfS0lORF9VTlNQRUNJRklFRBAAEhkKFUZBSUxVUkVfS0lORF9SRUpFQ1RFRBABEhcKE0ZBSUxVUkVfS0lORF9GQUlMRUQQAjLHAQoOU2lkZWNhclNlcnZpY2USVAoHUHVibGlzaBIhLmJyb256ZS5zaWRlY2FyLnYxLlB1Ymxpc2hSZXF1ZXN0GiIuYnJvbnplLnNpZGVjYXIudjEuUHVibGlzaFJlc3BvbnNlKAEwARJfCgxQdWJsaXNoQmF0Y2gSJi5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoQmF0Y2hSZXF1ZXN0GicuYnJvbnplLnNpZGVjYXIudjEuUHVibGlzaEJhdGNoUmVzcG9uc2ViBnByb3RvMw", [file_lakehouse_bronze_v1_normalized_event]);
+  fileDesc("Ch9icm9uemUvc2lkZWNhci92MS9zaWRlY2FyLnByb3RvEhFicm9uemUuc2lkZWNhci52MSJsCg5QdWJsaXNoUmVxdWVzdBInCgRvcGVuGAEgASgLMhcuYnJvbnplLnNpZGVjYXIudjEuT3BlbkgAEikKBWJhdGNoGAIgASgLMhguYnJvbnplLnNpZGVjYXIudjEuQmF0Y2hIAEIGCgRraW5kIm0KBE9wZW4SEwoLcHJvZHVjZXJfaWQYASABKAkSMQoHY29udGV4dBgCIAEoCzIgLmJyb256ZS5zaWRlY2FyLnYxLlN0cmVhbUNvbnRleHQSHQoVYWNrbm93bGVkZ2VkX3NlcXVlbmNlGAMgASgEIu4BCg1TdHJlYW1Db250ZXh0EhEKCXN0cmVhbV9pZBgBIAEoCRIOCgZzb3VyY2UYAiABKAkSKwoGb3JpZ2luGAMgASgOMhsubGFrZWhvdXNlLmJyb256ZS52MS5PcmlnaW4SEgoKcmVxdWVzdF9pZBgEIAEoCRISCgpzZXNzaW9uX2lkGAUgASgJEjgKBG1ldGEYBiADKAsyKi5icm9uemUuc2lkZWNhci52MS5TdHJlYW1Db250ZXh0Lk1ldGFFbnRyeRorCglNZXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKWAQoFQmF0Y2gSEAoIc2VxdWVuY2UYASABKAQSFgoOZmlyc3RfcG9zaXRpb24YAiABKAQSEQoJZW52ZWxvcGVzGAMgAygMEgwKBGpzb24YBCADKAwSDQoFbWl4ZWQYBSADKAwSIwoDZW5kGAYgASgLMhYuYnJvbnplLnNpZGVjYXIudjEuRW5kEg4KBmxldmVscxgHIAMoDSIWCgNFbmQSDwoHZHJvcHBlZBgBIAEoBCK0AQoPUHVibGlzaFJlc3BvbnNlEisKBm9wZW5lZBgBIAEoCzIZLmJyb256ZS5zaWRlY2FyLnYxLk9wZW5lZEgAEj0KD2Fja25vd2xlZGdlbWVudBgCIAEoCzIiLmJyb256ZS5zaWRlY2FyLnYxLkFja25vd2xlZGdlbWVudEgAEi0KB2NyZWRpdHMYAyABKAsyGi5icm9uemUuc2lkZWNhci52MS5DcmVkaXRzSABCBgoEa2luZCKUAQoGT3BlbmVkEh0KFWFja25vd2xlZGdlZF9zZXF1ZW5jZRgBIAEoBBIrCgdjcmVkaXRzGAIgASgLMhouYnJvbnplLnNpZGVjYXIudjEuQ3JlZGl0cxIrCgdvdXRjb21lGAMgASgLMhouYnJvbnplLnNpZGVjYXIudjEuT3V0Y29tZRIRCgl0YWtlc19lbmQYBCABKAgiPQoHQ3JlZGl0cxIOCgZldmVudHMYASABKAQSDQoFYnl0ZXMYAiABKAQSEwoLYmF0Y2hfYnl0ZXMYAyABKAQiUAoPQWNrbm93bGVkZ2VtZW50EhAKCHNlcXVlbmNlGAEgASgEEisKB291dGNvbWUYAiABKAsyGi5icm9uemUuc2lkZWNhci52MS5PdXRjb21lIlwKB091dGNvbWUSEQoJcHVibGlzaGVkGAEgASgEEhAKCGZpbHRlcmVkGAIgASgEEiwKCGZhaWx1cmVzGAMgAygLMhouYnJvbnplLnNpZGVjYXIudjEuRmFpbHVyZSKIAQoHRmFpbHVyZRIQCghwb3NpdGlvbhgBIAEoBBIsCgRraW5kGAIgASgOMh4uYnJvbnplLnNpZGVjYXIudjEuRmFpbHVyZUtpbmQSDgoGcmVhc29uGAMgASgJEg8KB2JhY2tlbmQYBCABKAkSEgoFbGV2ZWwYBSABKA1IAIgBAUIICgZfbGV2ZWwicQoTUHVibGlzaEJhdGNoUmVxdWVzdBIxCgdjb250ZXh0GAEgASgLMiAuYnJvbnplLnNpZGVjYXIudjEuU3RyZWFtQ29udGV4dBInCgViYXRjaBgCIAEoCzIYLmJyb256ZS5zaWRlY2FyLnYxLkJhdGNoIkMKFFB1Ymxpc2hCYXRjaFJlc3BvbnNlEisKB291dGNvbWUYASABKAsyGi5icm9uemUuc2lkZWNhci52MS5PdXRjb21lInAKClRhcFJlcXVlc3QSEQoJZXhjaGFuZ2VzGAEgAygJEg8KB3N5bWJvbHMYAiADKAkSFQoNcGF5bG9hZF9jYXNlcxgDIAMoCRIQCghiYWNrZW5kcxgEIAMoCRIVCg1mYWlsdXJlc19vbmx5GAUgASgIIk4KC1RhcFJlc3BvbnNlEi4KBmV2ZW50cxgBIAMoCzIeLmJyb256ZS5zaWRlY2FyLnYxLlRhcHBlZEV2ZW50Eg8KB3NraXBwZWQYAiABKAQi9AEKC1RhcHBlZEV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEhIKCGVudmVsb3BlGAIgASgMSAASDgoEanNvbhgDIAEoDEgAEg8KB2JhY2tlbmQYBCABKAkSEwoLZGVzdGluYXRpb24YBSABKAkSCwoDa2V5GAYgASgJEjAKB2hlYWRlcnMYByADKAsyHy5icm9uemUuc2lkZWNhci52MS5UYXBwZWRIZWFkZXISLwoHZmFpbHVyZRgIIAEoDjIeLmJyb256ZS5zaWRlY2FyLnYxLkZhaWx1cmVLaW5kEg4KBnJlYXNvbhgJIAEoCUIJCgdjb250ZW50IisKDFRhcHBlZEhlYWRlchIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgJKl8KC0ZhaWx1cmVLaW5kEhwKGEZBSUxVUkVfS0lORF9VTlNQRUNJRklFRBAAEhkKFUZBSUxVUkVfS0lORF9SRUpFQ1RFRBABEhcKE0ZBSUxVUkVfS0lORF9GQUlMRUQQAjKPAgoOU2lkZWNhclNlcnZpY2USVAoHUHVibGlzaBIhLmJyb256ZS5zaWRlY2FyLnYxLlB1Ymxpc2hSZXF1ZXN0GiIuYnJvbnplLnNpZGVjYXIudjEuUHVibGlzaFJlc3BvbnNlKAEwARJfCgxQdWJsaXNoQmF0Y2gSJi5icm9uemUuc2lkZWNhci52MS5QdWJsaXNoQmF0Y2hSZXF1ZXN0GicuYnJvbnplLnNpZGVjYXIudjEuUHVibGlzaEJhdGNoUmVzcG9uc2USRgoDVGFwEh0uYnJvbnplLnNpZGVjYXIudjEuVGFwUmVxdWVzdBoeLmJyb256ZS5zaWRlY2FyLnYxLlRhcFJlc3BvbnNlMAFiBnByb3RvMw", [file_lakehouse_bronze_v1_normalized_event]);
 
 /**
  * One message from the producer.
@@ -549,6 +549,199 @@ export const PublishBatchResponseSchema: GenMessage<PublishBatchResponse> = /*@_
   messageDesc(file_bronze_sidecar_v1_sidecar, 12);
 
 /**
+ * What an operator wants to see. An empty list means all.
+ *
+ * @generated from message bronze.sidecar.v1.TapRequest
+ */
+export type TapRequest = Message<"bronze.sidecar.v1.TapRequest"> & {
+  /**
+   * Exchanges, as the events name them.
+   *
+   * @generated from field: repeated string exchanges = 1;
+   */
+  exchanges: string[];
+
+  /**
+   * Symbols, as the events name them.
+   *
+   * @generated from field: repeated string symbols = 2;
+   */
+  symbols: string[];
+
+  /**
+   * Payload cases, such as `bookChange`.
+   *
+   * @generated from field: repeated string payload_cases = 3;
+   */
+  payloadCases: string[];
+
+  /**
+   * Names of back ends, such as `nats`.
+   *
+   * @generated from field: repeated string backends = 4;
+   */
+  backends: string[];
+
+  /**
+   * Only what was not published. Events that were rejected are shown whatever the
+   * exchanges, symbols and payload cases: what they are may not be known.
+   *
+   * @generated from field: bool failures_only = 5;
+   */
+  failuresOnly: boolean;
+};
+
+/**
+ * Describes the message bronze.sidecar.v1.TapRequest.
+ * Use `create(TapRequestSchema)` to create a new message.
+ */
+export const TapRequestSchema: GenMessage<TapRequest> = /*@__PURE__*/
+  messageDesc(file_bronze_sidecar_v1_sidecar, 13);
+
+/**
+ * Some of what has passed.
+ *
+ * @generated from message bronze.sidecar.v1.TapResponse
+ */
+export type TapResponse = Message<"bronze.sidecar.v1.TapResponse"> & {
+  /**
+   * In the order in which they passed each back end.
+   *
+   * @generated from field: repeated bronze.sidecar.v1.TappedEvent events = 1;
+   */
+  events: TappedEvent[];
+
+  /**
+   * How many others passed since the last response, that would have been shown if they
+   * had not been too many.
+   *
+   * @generated from field: uint64 skipped = 2;
+   */
+  skipped: bigint;
+};
+
+/**
+ * Describes the message bronze.sidecar.v1.TapResponse.
+ * Use `create(TapResponseSchema)` to create a new message.
+ */
+export const TapResponseSchema: GenMessage<TapResponse> = /*@__PURE__*/
+  messageDesc(file_bronze_sidecar_v1_sidecar, 14);
+
+/**
+ * A record that a back end has confirmed, or an event that was not published.
+ *
+ * @generated from message bronze.sidecar.v1.TappedEvent
+ */
+export type TappedEvent = Message<"bronze.sidecar.v1.TappedEvent"> & {
+  /**
+   * `<stream id>:<position>`, with `.<level>` for a level of a book change.
+   *
+   * @generated from field: string event_id = 1;
+   */
+  eventId: string;
+
+  /**
+   * The event itself.
+   *
+   * @generated from oneof bronze.sidecar.v1.TappedEvent.content
+   */
+  content: {
+    /**
+     * An encoded lakehouse.bronze.v1.NormalizedEvent.
+     *
+     * @generated from field: bytes envelope = 2;
+     */
+    value: Uint8Array;
+    case: "envelope";
+  } | {
+    /**
+     * A message that could not be mapped, as it came.
+     *
+     * @generated from field: bytes json = 3;
+     */
+    value: Uint8Array;
+    case: "json";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * The back end; empty for what was rejected before it got to one.
+   *
+   * @generated from field: string backend = 4;
+   */
+  backend: string;
+
+  /**
+   * Where it went, or would have gone.
+   *
+   * @generated from field: string destination = 5;
+   */
+  destination: string;
+
+  /**
+   * The key that its order goes by.
+   *
+   * @generated from field: string key = 6;
+   */
+  key: string;
+
+  /**
+   * Its headers, fields or attributes on the bus.
+   *
+   * @generated from field: repeated bronze.sidecar.v1.TappedHeader headers = 7;
+   */
+  headers: TappedHeader[];
+
+  /**
+   * Why it was not published, as a kind; unspecified if it was.
+   *
+   * @generated from field: bronze.sidecar.v1.FailureKind failure = 8;
+   */
+  failure: FailureKind;
+
+  /**
+   * Why it was not published, in words.
+   *
+   * @generated from field: string reason = 9;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message bronze.sidecar.v1.TappedEvent.
+ * Use `create(TappedEventSchema)` to create a new message.
+ */
+export const TappedEventSchema: GenMessage<TappedEvent> = /*@__PURE__*/
+  messageDesc(file_bronze_sidecar_v1_sidecar, 15);
+
+/**
+ * A header of a record.
+ *
+ * @generated from message bronze.sidecar.v1.TappedHeader
+ */
+export type TappedHeader = Message<"bronze.sidecar.v1.TappedHeader"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Its value.
+   *
+   * @generated from field: string value = 2;
+   */
+  value: string;
+};
+
+/**
+ * Describes the message bronze.sidecar.v1.TappedHeader.
+ * Use `create(TappedHeaderSchema)` to create a new message.
+ */
+export const TappedHeaderSchema: GenMessage<TappedHeader> = /*@__PURE__*/
+  messageDesc(file_bronze_sidecar_v1_sidecar, 16);
+
+/**
  * Why an event was not published.
  *
  * @generated from enum bronze.sidecar.v1.FailureKind
@@ -610,6 +803,18 @@ export const SidecarService: GenService<{
     methodKind: "unary";
     input: typeof PublishBatchRequestSchema;
     output: typeof PublishBatchResponseSchema;
+  },
+  /**
+   * Shows an operator what passes: records that a back end has confirmed, and events
+   * that were not published. A sample, so that it never slows the streams. Answered to
+   * callers on the same machine alone, until they end the call.
+   *
+   * @generated from rpc bronze.sidecar.v1.SidecarService.Tap
+   */
+  tap: {
+    methodKind: "server_streaming";
+    input: typeof TapRequestSchema;
+    output: typeof TapResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_bronze_sidecar_v1_sidecar, 0);

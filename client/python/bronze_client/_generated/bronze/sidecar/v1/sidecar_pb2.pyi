@@ -159,3 +159,55 @@ class PublishBatchResponse(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     outcome: Outcome
     def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+
+class TapRequest(_message.Message):
+    __slots__ = ("exchanges", "symbols", "payload_cases", "backends", "failures_only")
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    SYMBOLS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_CASES_FIELD_NUMBER: _ClassVar[int]
+    BACKENDS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    exchanges: _containers.RepeatedScalarFieldContainer[str]
+    symbols: _containers.RepeatedScalarFieldContainer[str]
+    payload_cases: _containers.RepeatedScalarFieldContainer[str]
+    backends: _containers.RepeatedScalarFieldContainer[str]
+    failures_only: bool
+    def __init__(self, exchanges: _Optional[_Iterable[str]] = ..., symbols: _Optional[_Iterable[str]] = ..., payload_cases: _Optional[_Iterable[str]] = ..., backends: _Optional[_Iterable[str]] = ..., failures_only: _Optional[bool] = ...) -> None: ...
+
+class TapResponse(_message.Message):
+    __slots__ = ("events", "skipped")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[TappedEvent]
+    skipped: int
+    def __init__(self, events: _Optional[_Iterable[_Union[TappedEvent, _Mapping]]] = ..., skipped: _Optional[int] = ...) -> None: ...
+
+class TappedEvent(_message.Message):
+    __slots__ = ("event_id", "envelope", "json", "backend", "destination", "key", "headers", "failure", "reason")
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ENVELOPE_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    event_id: str
+    envelope: bytes
+    json: bytes
+    backend: str
+    destination: str
+    key: str
+    headers: _containers.RepeatedCompositeFieldContainer[TappedHeader]
+    failure: FailureKind
+    reason: str
+    def __init__(self, event_id: _Optional[str] = ..., envelope: _Optional[bytes] = ..., json: _Optional[bytes] = ..., backend: _Optional[str] = ..., destination: _Optional[str] = ..., key: _Optional[str] = ..., headers: _Optional[_Iterable[_Union[TappedHeader, _Mapping]]] = ..., failure: _Optional[_Union[FailureKind, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class TappedHeader(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""Looking at a running sidecar from a terminal."""
