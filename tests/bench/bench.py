@@ -128,11 +128,13 @@ def measure(bus: Bus, plan: Plan, results: Results) -> None:
             bus.empty()
             sizes += frozen(bus.server, sidecar, load, plan.frozen_seconds)
         results.memory.append((bus.name, *sizes, *[""] * (5 - len(sizes))))
-    if bus.variant:
-        bus.empty()
-        with running(bus, bus.variant) as sidecar, loading(sidecar, bus.server) as load:
-            found = load.run(seconds=plan.seconds, batch=scale.batches[0], window=scale.window)
-        rows.append((f"envelopes, {bus.variant}", str(scale.batches[0]), found))
+    for variant in bus.variants:
+        with running(bus, variant) as sidecar, loading(sidecar, bus.server) as load:
+            for kind in bus.variant_kinds:
+                bus.empty()
+                batch = scale.batches[0]
+                found = load.run(seconds=plan.seconds, kind=kind, batch=batch, window=scale.window)
+                rows.append((f"{kind}, {variant}", str(batch), found))
     if bus.server and not plan.is_quick and not scale.is_emulated:
         # Once more: what else the machine does should not favour either side.
         again = bare(bus, plan, "sink")

@@ -287,7 +287,7 @@ class Intake:
         """That of the newest event; empty if there was none."""
 
     def _make_scanner(self) -> Scanner[Event]:
-        return native.scanner_type()(
+        return native.compiled.Scanner(
             Event,
             id_prefix=self._id_prefix,
             source=(self.context.source, self._source_field),

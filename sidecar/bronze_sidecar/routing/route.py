@@ -9,6 +9,7 @@ from typing import Any
 
 from bronze_cli.problems import Fault, shorten
 
+from bronze_sidecar.envelope import native
 from bronze_sidecar.envelope.event import Event, Groups
 from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
 from bronze_sidecar.routing.rules import TRACE_HEADERS, Address, Rules
@@ -43,8 +44,10 @@ AWKWARD_VALUES = (
 class Route:
     """What one back end does with events."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, *, is_native: bool = native.IS_INSTALLED) -> None:
         self.rules = rules
+        self.is_native = is_native
+        """Whether the sink uses compiled code."""
         self._cases = frozenset(PAYLOAD_CASES) if rules.include is None else rules.include
         self.address = _compile(rules, self._cases)
         """Returns where an event goes, or None if its payload case is filtered."""
