@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import runpy
 import shutil
+import sys
+from types import SimpleNamespace
 
 import pytest
-from bronze_client.schema import NormalizedEvent, Trade
+from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.envelope import native
-from bronze_sidecar.envelope.event import Event
-from bronze_sidecar.envelope.payloads import ORIGINS
-from fuzz_native import Comparison
+from fuzz_native import CONTEXTS, OPTIONS, Comparison, intake
 from odd_envelopes import USUAL, odd_envelope, varint
 
 BATCHES = int(os.environ.get("BATCHES", "2000"))
@@ -62,25 +63,24 @@ def test_both_make_the_same_of_an_envelope(comparison: Comparison, envelope: byt
     assert comparison.differs(envelopes=[USUAL, envelope, USUAL], levels=(0, 5, 2**32 - 1))[0] == ""
 
 
+@pytest.mark.parametrize("found", [None, SimpleNamespace(), SimpleNamespace(INTERFACE=native.INTERFACE + 1)])
+def test_a_package_that_cannot_be_used_is_as_if_it_were_not_there(
+    found: SimpleNamespace | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bronze_sidecar_native", found)  # type: ignore[arg-type]
+    assert not runpy.run_path(native.__file__)["IS_INSTALLED"]
+
+
 @needs_it
-def test_events_with_the_same_meta_share_it() -> None:
-    """So sinks that write it as fields encode it once for all of them."""
-    scanner = native.scanner_type()(
-        Event,
-        id_prefix="s:",
-        source=("own", b""),
-        origin=(0, b""),
-        context_meta=[("route", "replay", b"")],
-        needs_meta=True,
-        longest_name=100,
-        origins=ORIGINS,
-    )
-    metas = [{"a": "1", "b": "2"}, {"a": "1", "b": "2"}, {"a": "1", "b": "3"}, {"a": "1", "b": "2"}]
-    envelopes = [
-        NormalizedEvent(exchange="x", meta=meta, trade=Trade()).SerializeToString(deterministic=True)
-        for meta in metas
+def test_events_alike_share_their_meta() -> None:
+    scanner = intake(OPTIONS["with meta"], CONTEXTS[1], native=True)._scanner
+    assert scanner
+    other = USUAL + NormalizedEvent(meta={"another": "x"}).SerializeToString()
+    own_id = USUAL + NormalizedEvent(meta={"event_id": "x"}).SerializeToString()
+    events, _ = scanner.scan([USUAL, other, own_id], 0, [], b"")
+    assert [event.meta for event in events] == [
+        {"request_id": "r", "k": "v", "other": "", "data_type": "trade"},
+        {"request_id": "r", "k": "v", "other": "", "data_type": "trade", "another": "x"},
+        {"request_id": "r", "k": "v", "other": "", "data_type": "trade"},
     ]
-    events, faults = scanner.scan(envelopes, 0, [], b"")
-    assert not faults
-    assert [event.meta for event in events] == [{"route": "replay", **meta} for meta in metas]
-    assert [event.meta is events[0].meta for event in events] == [True, True, False, True]
+    assert events[0].meta is events[2].meta
