@@ -21,6 +21,7 @@ from bronze_sidecar.routing.values import Destination, Headers, Routing
 from bronze_sidecar.sinks.base import (
     Backend,
     Sink,
+    batch_size,
     both_or_neither,
     dead_letter_doc,
     meta_prefix,
@@ -147,6 +148,7 @@ class Nats(TlsFiles, Backend):
         "Publish a write as one batch, in strict order, where the stream allows it (allow_batched).",
         default="auto",
     )
+    max_batch_size: int = batch_size(4096)
 
     @property
     def is_encrypted(self) -> bool:
