@@ -88,7 +88,7 @@ class Pod:
         container = self.containers[name]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         question = container[kind]["httpGet"]
-        connection = http.client.HTTPConnection(HOST, ports[question["port"]], timeout=5)
+        connection = http.client.HTTPConnection(HOST, ports[question["port"]], timeout=60)
         try:
             connection.request("GET", question["path"])
             return connection.getresponse().status == http.HTTPStatus.OK
@@ -220,7 +220,7 @@ async def test_a_wrong_secret_ends_the_sidecar_before_the_server_starts(
     pod = render_pod(bus, folder, **{"config.nats.user": "somebody"})
     try:
         pod.start("bronze-sidecar")
-        assert pod.processes["bronze-sidecar"].wait(30) == 1
+        assert pod.processes["bronze-sidecar"].wait(60) == 1
         last = json.loads(pod.log("bronze-sidecar").splitlines()[-1])
         assert (last["event"], last["backend"]) == ("cannot publish", "nats")
     finally:
@@ -288,9 +288,10 @@ async def test_a_release_that_cannot_publish_is_told_with_the_reason(bus: NatsSe
         pod.start("bronze-sidecar")
         pod.wait_for("bronze-sidecar", "startupProbe")
         # It serves, and neither the test nor the rollout passes.
-        done = helm_test(pod, seconds=0)
+        deadline = time.monotonic() + START_SECONDS
+        while not (done := helm_test(pod, seconds=0)).stdout.startswith(f"{HOST}: nats is "):
+            assert time.monotonic() < deadline, done.stdout
         assert done.returncode == 1
-        assert done.stdout.startswith(f"{HOST}: nats is ")
         assert not pod.probe("bronze-sidecar", "readinessProbe")
     finally:
         pod.end()
