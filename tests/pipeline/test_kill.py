@@ -274,20 +274,20 @@ def noting(self, own=None):
 
 bronze.commit_new, Ledger.advance = committing, noting
 spark = open_session("kill", cores=2, jars=jars)
-found = {}
-
-def run(each):
-    reports = []
-    job = bronze.BronzeJob(each.bus, each.source_options, each.lake, on_batch=reports.append)
-    job.start(spark, each.checkpoint, available_now=True).awaitTermination()
-    names = ("events", "duplicates", "quarantined")
-    found[each.bus.name] = {name: sum(getattr(one, name) for one in reports) for name in names}
-
-threads = [threading.Thread(target=run, args=(each,)) for each in plans]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+reports = {each.bus.name: [] for each in plans}
+queries = []
+for each in plans:
+    told = reports[each.bus.name].append
+    job = bronze.BronzeJob(each.bus, each.source_options, each.lake, on_batch=told)
+    # A session has one query of a name.
+    queries.append(job.start(spark.newSession(), each.checkpoint, available_now=True))
+for query in queries:
+    query.awaitTermination()
+names = ("events", "duplicates", "quarantined")
+found = {
+    bus: {name: sum(getattr(report, name) for report in told) for name in names}
+    for bus, told in reports.items()
+}
 print(json.dumps(found))
 """
 

@@ -12,8 +12,8 @@ import pytest
 from bronze_pipeline.tables import lean_delta, partition_index
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.partition_index import UNKNOWN, Span, span_of
-from bronze_pipeline.tables.tables import Table
+from bronze_pipeline.tables.partition_index import UNKNOWN, ValueSpan, span_of
+from bronze_pipeline.tables.tables import DeltaTable, Table
 
 SCHEMA = pa.schema(
     [
@@ -31,8 +31,8 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def seconds(first: float, last: float) -> Span:
-    return Span(at(first), at(last))
+def seconds(first: float, last: float) -> ValueSpan:
+    return ValueSpan(at(first), at(last))
 
 
 @pytest.fixture
@@ -88,6 +88,34 @@ def test_files_are_near_by_their_times(lake: Lake) -> None:
     (compacted,) = table.near([folder], {"event_ts": UNKNOWN})
     assert compacted not in {first, second, third, fourth, without}
     assert open_table(lake).near([folder], {"event_ts": UNKNOWN}) == [compacted]
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta-rs", "parquet"])
+def test_tables_of_all_kinds_tell_near_files(tmp_path: Path, kind: str) -> None:
+    lake = Lake(str(tmp_path), "parquet" if kind == "parquet" else "delta")
+    # As in a store.
+    table = (
+        DeltaTable(lake.table_url("trades"), SCHEMA, PARTITIONS, "trades")
+        if kind == "delta-rs"
+        else open_table(lake)
+    )
+    first, second, without = (
+        add(table, number, *times)[1] for number, times in enumerate([(0, 10), (20, 30), (25, None)])
+    )
+    folder, _ = add(table, 3, 5, exchange="other")
+    if kind == "parquet":
+        first, second, without = (
+            f"{path.rpartition('/')[0]}/job-{number:010}-{path.rpartition('/')[2]}"
+            for number, path in enumerate((first, second, without))
+        )
+    assert table.has("job", 3)
+    own = "date=2024-01-01/exchange=x"
+    assert set(table.near([own], {"event_ts": seconds(5, 6)})) == {first, without}
+    assert set(table.near([own], {"event_ts": seconds(10, 20)})) == {first, second, without}
+    assert set(table.near([own], {"event_ts": UNKNOWN})) == {first, second, without}
+    assert set(table.near([own], {})) == {first, second, without}
+    assert len(table.near([own, folder], {"event_ts": seconds(5, 6)})) == 3
+    assert table.near([], {}) == []
 
 
 def test_days_are_loaded_from_a_checkpoint_and_what_follows(

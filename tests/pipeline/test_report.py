@@ -23,6 +23,7 @@ from bronze_pipeline.report.days import Days, bars_of
 from bronze_pipeline.report.delays import STEPS, Spread, measure
 from bronze_pipeline.report.markup import Markup, tag
 from bronze_pipeline.report.quarantine import look_through
+from bronze_pipeline.report.sections.completeness import moments_between
 from bronze_pipeline.tables.committed import CommittedTable
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import FORMATS, Lake
@@ -381,3 +382,18 @@ def test_a_screen_reader_and_the_keyboard_get_everything(window: browser.Page, f
     assert window.value("document.querySelector('details .scroll').tabIndex") == 0
     window.press("Tab", 9)
     assert window.value("document.activeElement.className") == "scroll"
+
+
+@pytest.mark.parametrize(
+    ("length", "first", "last"),
+    [
+        (timedelta(seconds=3), "12:00:00.300", "12:00:02.700"),
+        (timedelta(seconds=10), "12:00:01", "12:00:09"),
+        (timedelta(hours=10), "01 Jan 13:00", "01 Jan 21:00"),
+        (timedelta(days=10), "2024-01-02", "2024-01-10"),
+    ],
+)
+def test_moments_of_a_time_line_are_told_apart(length: timedelta, first: str, last: str) -> None:
+    names = [name for _, name in moments_between(at(0), at(0) + length)]
+    assert (names[0], names[-1]) == (first, last)
+    assert len(set(names)) == 5

@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 
 import pyarrow as pa
-from bronze_pipeline.silver.columns import NumberKind, Numbers, enum_names, json_arrays
+from bronze_pipeline.silver.columns import NumberColumn, NumberKind, enum_names, json_arrays
 from bronze_pipeline.silver.records import PRICE
 
 # Text, the decimal, scaled by 8 digits, what is wrong.
@@ -39,12 +39,12 @@ NUMBERS = [
 ]
 
 
-def numbers(texts: list[str | None], kind: NumberKind) -> Numbers:
+def numbers(texts: list[str | None], kind: NumberKind) -> NumberColumn:
     # A slice, whose values do not begin where their memory does.
-    return Numbers.of("price", pa.array(["7", None, *texts], pa.string())[2:], kind)
+    return NumberColumn.of("price", pa.array(["7", None, *texts], pa.string())[2:], kind)
 
 
-def reasons(found: Numbers) -> list[str | None]:
+def reasons(found: NumberColumn) -> list[str | None]:
     return [
         found.reason(text) if is_faulty else None
         for text, is_faulty in zip(found.texts.to_pylist(), found.faulty().to_pylist(), strict=True)

@@ -58,7 +58,7 @@ def dying(self, files, *given, **named):
 LeanDeltaTable.commit = dying
 sys.exit(main(sys.argv[1:]))
 """
-MOMENTS = ("after trades", "before bars_1m", "after book_top", "before book_changes", "after bars_1m")
+MOMENTS = ("after trades", "before bars_1m", "after book_top")
 
 
 def market() -> tuple[list[MadeTrade], list[Level]]:

@@ -10,6 +10,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from bronze_pipeline.silver.logs import log_of
 from bronze_pipeline.silver.upserts import UpsertTable
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.lean_delta import LeanDeltaTable
@@ -73,6 +74,25 @@ def test_files_without_one_of_the_keys_stay(tmp_path: Path) -> None:
     assert len(paths(tmp_path)) == 3
     assert len(paths(tmp_path) & before) == 2
     assert stored(tmp_path) == [(1, "A", 0, "10"), (1, "A", 1, "12"), (2, "A", 0, "20")]
+
+
+def test_nothing_lists_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would cost more with every file, on either side."""
+    put(table(tmp_path), 0, (1, "A", 0, "10"), (2, "A", 0, "20"))
+    bars = table(tmp_path)
+
+    def refuse(*given: Any, **named: Any) -> None:
+        raise AssertionError("delta-rs reads the list of all files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deltalake, "DeltaTable", refuse)
+        put(bars, 1, (1, "A", 0, "11"), (1, "A", 1, "12"))
+        log = log_of(Lake(str(tmp_path)).table_url("bars"))
+        assert log.version() == 2
+        assert [file.rows for file in log.added(2)] == [2]
+        assert log.table_id()
+    assert stored(tmp_path) == [(1, "A", 0, "11"), (1, "A", 1, "12"), (2, "A", 0, "20")]
+    assert log.table_id() == str(deltalake.DeltaTable(tmp_path / "bars").metadata().id)
 
 
 def test_a_batch_is_known_by_its_number(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from bronze_pipeline.bronze.task import EVENTS_NAME, QUARANTINE_NAME, RESULT_SCH
 from bronze_pipeline.decoding.envelope import decode
 from bronze_pipeline.decoding.schema import QUARANTINE
 from bronze_pipeline.ledger.ledger import Own
+from bronze_pipeline.running.few_tasks import FewTasks
 from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.lake import Lake
@@ -64,6 +65,7 @@ class BronzeJob:
     on_batch: Callable[[BronzeBatchReport], None] = field(default=lambda _: None)
     say: Callable[[str], None] = field(default=lambda _: None)
     """Told what takes long, and what was mended."""
+    _tasks: FewTasks = field(default_factory=FewTasks)
 
     def start(
         self, spark: SparkSession, checkpoint: str, *, trigger: str | None = None, available_now: bool = False
@@ -95,12 +97,13 @@ class BronzeJob:
         task = Task(
             self.bus.name, self._events.staging, self._quarantine.staging, self.keep_raw, watches=watches
         )
-        results = frame.mapInArrow(task, RESULT_SCHEMA).collect()
+        results = self._tasks.of(frame).mapInArrow(task, RESULT_SCHEMA).collect()
         files = {
             name: [Written.from_json(row["file"]) for row in results if row["name"] == name and row["file"]]
             for name in (EVENTS_NAME, QUARANTINE_NAME)
         }
         repeats = sum(row["repeats"] for row in results)
+        self._tasks.note(repeats + sum(map(_rows, files.values())))
         # The events come last: their commit, even an empty one, completes the batch.
         refused = files[QUARANTINE_NAME]
         if watches:

@@ -21,6 +21,14 @@ from bronze_pipeline.report.sections.quarantine import quarantine_section
 
 STYLE = Path(__file__).with_name("style.css")
 # A browser that follows it loads nothing from anywhere, whatever the data says.
+ONE = {
+    "events": "event",
+    "days": "day",
+    "exchanges": "exchange",
+    "streams": "stream",
+    "streams not complete": "stream not complete",
+    "files": "file",
+}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -102,6 +110,9 @@ def _tiles(found: Findings) -> Markup:
     }
     return tag(
         "dl",
-        [tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles.items()],
+        [
+            tag("div", tag("dt", ONE.get(name, name) if value == "1" else name), tag("dd", value))
+            for name, value in tiles.items()
+        ],
         class_="tiles",
     )

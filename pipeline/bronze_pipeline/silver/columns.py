@@ -49,7 +49,7 @@ class NumberKind:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberColumn:
     """A column of numbers that came as text."""
 
     name: str
@@ -60,7 +60,7 @@ class Numbers:
     values: pa.Array
 
     @classmethod
-    def of(cls, name: str, texts: pa.Array, kind: NumberKind) -> Numbers:
+    def of(cls, name: str, texts: pa.Array, kind: NumberKind) -> NumberColumn:
         plain = _plain(texts, kind)
         return cls(name, texts, kind, plain, pc.cast(plain, kind.type))
 

@@ -9,6 +9,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from bronze_pipeline.decoding.schema import EVENTS
+from bronze_pipeline.running.few_tasks import FewTasks
 from bronze_pipeline.silver.queries import Outcome
 from bronze_pipeline.silver.records import PARTITION_COLUMNS, RECORDS
 from bronze_pipeline.silver.storing import (
@@ -16,7 +17,7 @@ from bronze_pipeline.silver.storing import (
     QUARANTINE_NAME,
     QUARANTINE_PARTITION_COLUMNS,
     RESULT_SCHEMA,
-    Target,
+    TypedTable,
     TypeEvents,
     distinct,
     distinct_faults,
@@ -35,7 +36,8 @@ class RecordQuery:
     name: str = "records"
     output_mode: str = "append"
     _tables: dict[str, Table] = field(default_factory=dict)
-    _targets: list[Target] = field(default_factory=list)
+    _targets: list[TypedTable] = field(default_factory=list)
+    _tasks: FewTasks = field(default_factory=FewTasks)
 
     def open(self, spark: SparkSession) -> None:  # noqa: ARG002 - as of every query
         schemas = {record: record.schema(EVENTS) for record in RECORDS}
@@ -44,7 +46,8 @@ class RecordQuery:
             for record, schema in schemas.items()
         }
         self._targets = [
-            Target(record, self._tables[record.table].staging, schema) for record, schema in schemas.items()
+            TypedTable(record, self._tables[record.table].staging, schema)
+            for record, schema in schemas.items()
         ]
         self._quarantine = self.lake.open(QUARANTINE_NAME, QUARANTINE, QUARANTINE_PARTITION_COLUMNS)
 
@@ -77,11 +80,11 @@ class RecordQuery:
     def _typed(self, files: DataFrame) -> dict[str, list[Written]]:
         """Type the events of some files; return what the tasks wrote for each table."""
         task = TypeEvents(self.source, EVENTS, self._targets, self._quarantine.staging)
-        # A task for each core, so that their files are few.
-        tasks = files.coalesce(files.sparkSession.sparkContext.defaultParallelism)
+        tasks = self._tasks.of(files, files.sparkSession.sparkContext.defaultParallelism)
         found: dict[str, list[Written]] = {}
         for row in tasks.mapInArrow(task, RESULT_SCHEMA).collect():
             found.setdefault(row["name"], []).append(Written.from_json(row["file"]))
+        self._tasks.note(sum(map(_rows, found.values())))
         return found
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bronze_pipeline.decoding.schema import EVENTS
-from bronze_pipeline.silver.columns import NumberKind, Numbers, enum_names, json_arrays, present
+from bronze_pipeline.silver.columns import NumberColumn, NumberKind, enum_names, json_arrays, present
 
 ENVELOPE = (
     "event_id", "stream_id", "position", "level", "source", "exchange", "symbol", "local_ts", "ingest_ts",
@@ -51,7 +51,7 @@ Transform: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @dataclass(frozen=True)
-class Fault:
+class NumberFault:
     """A text that did not become a number."""
 
     row: int
@@ -202,8 +202,10 @@ def _meta(events: pa.RecordBatch, key: str) -> pa.Array:
     return pc.map_lookup(events["meta"], pa.scalar(key), "first")
 
 
-def _numbers(payload: pa.Array, kinds: Mapping[str, NumberKind]) -> list[Numbers]:
-    return [Numbers.of(name, pc.struct_field(payload, f"{name}_str"), kind) for name, kind in kinds.items()]
+def _numbers(payload: pa.Array, kinds: Mapping[str, NumberKind]) -> list[NumberColumn]:
+    return [
+        NumberColumn.of(name, pc.struct_field(payload, f"{name}_str"), kind) for name, kind in kinds.items()
+    ]
 
 
 def _event_ts(events: pa.RecordBatch, payload: pa.Array) -> pa.Array:
@@ -217,7 +219,7 @@ def _typed(
     events: pa.RecordBatch,
     name: str,
     columns: Columns,
-    numbers: Iterable[Numbers] = (),
+    numbers: Iterable[NumberColumn] = (),
     *,
     key: pa.Array | None = None,
 ) -> pa.RecordBatch:
@@ -228,7 +230,7 @@ def _typed(
     for each in numbers:
         found |= {each.name: each.values, f"{each.name}_e{each.kind.scaled}": each.scaled()}
     faults = [
-        Fault(row, each.name, text, each.reason(text))
+        NumberFault(row, each.name, text, each.reason(text))
         for each in numbers
         if (mask := each.faulty()).true_count
         for row, text in zip(_places(mask), each.texts.filter(mask).to_pylist(), strict=True)
@@ -261,7 +263,7 @@ def _places(mask: pa.Array) -> list[int]:
     return places
 
 
-def _with_faults(columns: Columns, faults: Iterable[Fault], rows: int) -> pa.RecordBatch:
+def _with_faults(columns: Columns, faults: Iterable[NumberFault], rows: int) -> pa.RecordBatch:
     by_row: dict[int, list[dict[str, str]]] = {}
     for each in faults:
         by_row.setdefault(each.row, []).append(
@@ -305,7 +307,7 @@ class _Levels:
         texts = {name: pc.struct_field(levels, f"{name}_str") for name in ("price", "qty")}
         there = pc.or_kleene(*(pc.not_equal(each, "") for each in texts.values())).fill_null(False)
         self._owners: np.ndarray[Any, Any] = pc.list_parent_indices(lists).filter(there).to_numpy()
-        self._numbers = [Numbers.of(name, each.filter(there), PRICE) for name, each in texts.items()]
+        self._numbers = [NumberColumn.of(name, each.filter(there), PRICE) for name, each in texts.items()]
 
     def array(self) -> pa.Array:
         columns = {each.name: each.values for each in self._numbers}
@@ -316,9 +318,12 @@ class _Levels:
         kind = pa.list_(pa.field("element", levels.type, nullable=False))
         return pa.ListArray.from_arrays(offsets, levels, type=kind, mask=self._lists.is_null())
 
-    def faults(self) -> list[Fault]:
+    def faults(self) -> list[NumberFault]:
         found = [
-            (level, Fault(int(self._owners[level]), f"{self._side}.{each.name}", text, each.reason(text)))
+            (
+                level,
+                NumberFault(int(self._owners[level]), f"{self._side}.{each.name}", text, each.reason(text)),
+            )
             for each in self._numbers
             if (mask := each.faulty()).true_count
             for level, text in zip(_places(mask), each.texts.filter(mask).to_pylist(), strict=True)

@@ -47,7 +47,7 @@ QUARANTINE_NAME = "quarantine"
 
 
 @dataclass(frozen=True)
-class Target:
+class TypedTable:
     """A table of typed records, as workers need it."""
 
     record: RecordKind
@@ -61,7 +61,7 @@ class TypeEvents:
 
     url: str
     bronze: pa.Schema
-    targets: Sequence[Target]
+    targets: Sequence[TypedTable]
     quarantine: Folder
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

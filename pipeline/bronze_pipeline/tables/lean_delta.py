@@ -15,7 +15,7 @@ from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, in_log, log_folder
 from bronze_pipeline.tables.evolution import compare
 from bronze_pipeline.tables.files import Written
-from bronze_pipeline.tables.partition_index import PartitionIndex, Span
+from bronze_pipeline.tables.partition_index import PartitionIndex, ValueSpan
 from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import DeltaTable, TableChanged, partition_values, stats
 
@@ -67,7 +67,7 @@ class LeanDeltaTable(DeltaTable):
             return super().columns()
         return pa.schema(deltalake.Schema.from_json(self._log.metadata["schemaString"]).to_arrow())
 
-    def near(self, folders: Iterable[str], spans: Mapping[str, Span]) -> list[str]:
+    def near(self, folders: Iterable[str], spans: Mapping[str, ValueSpan]) -> list[str]:
         if self._log is None:
             return super().near(folders, spans)
         if self._index is None or self._index.columns != tuple(spans):

@@ -23,13 +23,13 @@ DAYS_KEPT = 32
 MARGIN = timedelta(seconds=1)
 
 
-class Span(NamedTuple):
+class ValueSpan(NamedTuple):
     """The lowest and highest value of a column in a file; None if that is not known."""
 
     lowest: Any
     highest: Any
 
-    def overlaps(self, other: Span) -> bool:
+    def overlaps(self, other: ValueSpan) -> bool:
         """Tell whether both may have a value in common."""
         return not (
             (self.highest is not None and other.lowest is not None and self.highest < other.lowest)
@@ -37,16 +37,16 @@ class Span(NamedTuple):
         )
 
 
-UNKNOWN = Span(None, None)
+UNKNOWN = ValueSpan(None, None)
 
 
-def span_of(values: pa.ChunkedArray) -> Span:
+def span_of(values: pa.ChunkedArray) -> ValueSpan:
     """Return the span of numbers or times; that of files with the same values overlaps it."""
     if values.null_count or not len(values):
         return UNKNOWN
     found = pc.min_max(values).as_py()
     margin = MARGIN if pa.types.is_timestamp(values.type) else 0
-    return Span(found["min"] - margin, found["max"] + margin)
+    return ValueSpan(found["min"] - margin, found["max"] + margin)
 
 
 class PartitionIndex:
@@ -57,10 +57,10 @@ class PartitionIndex:
         """The columns whose spans are known."""
         self._log = log
         self._version = log.version
-        self._days: dict[str, dict[str, tuple[Span, ...]]] = {}
+        self._days: dict[str, dict[str, tuple[ValueSpan, ...]]] = {}
         """The days that are followed, and what is known of each file in them."""
 
-    def near(self, folders: Iterable[str], spans: Sequence[Span]) -> list[str]:
+    def near(self, folders: Iterable[str], spans: Sequence[ValueSpan]) -> list[str]:
         """Return the files in some folders that may have rows with values within a span for each column."""
         wanted = set(folders)
         days = {_day(folder) for folder in wanted}
@@ -72,7 +72,7 @@ class PartitionIndex:
             path
             for day in sorted(days)
             for path, known in self._days[day].items()
-            if path.rpartition("/")[0] in wanted and all(map(Span.overlaps, known, spans))
+            if path.rpartition("/")[0] in wanted and all(map(ValueSpan.overlaps, known, spans))
         ]
 
     def _follow(self) -> None:
@@ -121,12 +121,12 @@ def _day(path: str) -> str:
 
 def stated_span(
     column: str, lowest: Mapping[str, Any], highest: Mapping[str, Any], nulls: Mapping[str, int]
-) -> Span:
+) -> ValueSpan:
     """Return the span of a column by what is noted of a file."""
     # Rows without a value may be anywhere.
     if nulls.get(column) != 0:
         return UNKNOWN
-    return Span(_value(lowest.get(column)), _value(highest.get(column)))
+    return ValueSpan(_value(lowest.get(column)), _value(highest.get(column)))
 
 
 def _value(said: Any) -> Any:

@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from bronze_pipeline.tables.commit_log import LOG, Commit, CommitLog
 from bronze_pipeline.tables.evolution import EVOLUTION_ATTEMPTS, Comparison, compare
 from bronze_pipeline.tables.files import INDEXED_COLUMNS, NULL_PARTITION, Folder, Written, delete_file
-from bronze_pipeline.tables.partition_index import UNKNOWN, Span, stated_span
+from bronze_pipeline.tables.partition_index import UNKNOWN, ValueSpan, stated_span
 from bronze_pipeline.tables.storage import storage_options
 
 INDEX = pa.schema(
@@ -125,7 +125,7 @@ class Table(Protocol):
     def index(self) -> pa.Table:
         """Return the files that readers saw at the last look, as rows of `INDEX`."""
 
-    def near(self, folders: Iterable[str], spans: Mapping[str, Span]) -> list[str]:
+    def near(self, folders: Iterable[str], spans: Mapping[str, ValueSpan]) -> list[str]:
         """Return at least the files in some folders that have rows with values within these spans."""
 
     def commit(self, files: Sequence[Written], job: str, batch: int) -> None:
@@ -242,7 +242,7 @@ class DeltaTable:
         ]
         return pa.table(arrays, schema=INDEX)
 
-    def near(self, folders: Iterable[str], spans: Mapping[str, Span]) -> list[str]:
+    def near(self, folders: Iterable[str], spans: Mapping[str, ValueSpan]) -> list[str]:
         files = self.files()
         may = pc.is_in(
             pc.replace_substring_regex(files["path"], r"/[^/]*$", ""),
@@ -371,7 +371,7 @@ class ParquetTable:
         ]
         return pa.Table.from_pylist(rows, INDEX)
 
-    def near(self, folders: Iterable[str], spans: Mapping[str, Span]) -> list[str]:
+    def near(self, folders: Iterable[str], spans: Mapping[str, ValueSpan]) -> list[str]:
         wanted = set(folders)
         return [
             file.path

@@ -41,7 +41,7 @@ def completeness_section(
                 aria_hidden="true",
             ),
             [_stream(drawn, began, ended) for drawn in lines],
-            axis(_moments(began, ended)),
+            axis(moments_between(began, ended)),
             _streams_table(lines),
             _gaps_table(lines),
         ),
@@ -121,7 +121,8 @@ def _gaps_table(lines: Sequence[StreamLine]) -> Markup:
     return numbers(heads, rows, what, texts=3)
 
 
-def _moments(began: datetime, ended: datetime) -> list[tuple[float, str]]:
+def moments_between(began: datetime, ended: datetime) -> list[tuple[float, str]]:
+    """Return moments as names of an axis, no two alike."""
     length = ended - began
     form = (
         "%Y-%m-%d"
@@ -130,8 +131,10 @@ def _moments(began: datetime, ended: datetime) -> list[tuple[float, str]]:
         if length > timedelta(hours=1)
         else "%H:%M:%S"
     )
-    shares = (0.1, 0.3, 0.5, 0.7, 0.9)
-    return [(share, f"{began + length * share:{form}}") for share in shares]
+    moments = [(share, began + length * share) for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    if length < timedelta(seconds=10):
+        return [(share, f"{moment:{form}}.{moment.microsecond // 1000:03}") for share, moment in moments]
+    return [(share, f"{moment:{form}}") for share, moment in moments]
 
 
 def _moment(moment: datetime) -> str:
