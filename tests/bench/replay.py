@@ -256,10 +256,8 @@ def main() -> int:
                 print(error, file=sys.stderr)
                 return 2
             recorded = record(machine, folder, request)
-            print(
-                f"tardis-machine {machine.version}; alone it takes {recorded.answer.seconds:.1f} s",
-                flush=True,
-            )
+            seconds = recorded.answer.seconds
+            print(f"tardis-machine {machine.version}; the first answer took {seconds:.1f} s", flush=True)
             results = []
             for each in arguments.bus or ENTRIES:
                 with serving(each, folder) as bus:

@@ -58,16 +58,18 @@ class Chosen(NamedTuple):
         return f"{self.bus} {self.fault}" + ("" if self.way == PLAIN else f" ({self.way})")
 
 
+SINGLE = ("nats", "redis", "kafka", "kinesis", "sqs-fifo", "sqs")
+"""Each bus once, without its groups of servers."""
 ENDS = ("broker-kill", "freeze-5", "sidecar-kill", "sigterm")
 """What also happens with another client, and with a queue on disk."""
 ALL = (
     *(Chosen(bus, fault) for bus in TARGETS for fault in FAULTS),
     *(
         Chosen(bus, fault, SPOOL)
-        for bus in ("nats", "redis", "kafka", "kinesis", "sqs-fifo")
-        for fault in (*ENDS, "freeze-20", "store-full", "deleted")
+        for bus in SINGLE
+        for fault in (*ENDS, "freeze-20", "freeze-60", "slow-link", "store-full", "partial", "deleted")
     ),
-    *(Chosen(bus, fault, NODE) for bus in ("nats", "redis", "kafka") for fault in ENDS),
+    *(Chosen(bus, fault, NODE) for bus in SINGLE for fault in ENDS),
 )
 QUICK = (
     Chosen("nats", "broker-kill"),

@@ -84,6 +84,8 @@ async def test_streams_are_spread_over_workers_and_each_is_whole(bus: NatsBus, s
             assert "NATS" in process.get("/")[1]
         process.terminate()
         assert await asyncio.to_thread(process.wait) == 0
+        # Nothing but the log is left.
+        assert [path.name for path in process.log.parent.iterdir()] == [process.log.name]
         await assert_complete(bus, dict.fromkeys(publishers, COUNT), duplicates_allowed=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from bronze_sidecar.status.history import MOST_SAMPLES
 from bronze_sidecar.status.markup import Element, element
@@ -12,6 +13,12 @@ WIDTH, HEIGHT = 240, 36
 
 def chart(name: str, values: Sequence[float], write: Callable[[float], str], most: float = 0) -> Element:
     """Draw figures over time, the newest at the right; a screen reader hears the newest and the largest."""
+    return _chart(name, tuple(values), write, most)
+
+
+@lru_cache(64)
+def _chart(name: str, values: tuple[float, ...], write: Callable[[float], str], most: float) -> Element:
+    # Most looks come between two samples, and find the chart as it was.
     top = max([most, *values]) or 1
     step = WIDTH / (MOST_SAMPLES - 2)
     left = WIDTH - step * (len(values) - 1)

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from bronze_sidecar.ingest.session import ProducerSession
@@ -46,6 +46,8 @@ class FlowHistory:
         self._take = take
         self._sessions = sessions
         self._samples: deque[FlowSample] = deque(maxlen=MOST_SAMPLES)
+        self._charts: dict[str, Any] | None = None
+        """Made of the samples that there are."""
         self._marks: WeakKeyDictionary[ProducerSession, list[tuple[float, int]]] = WeakKeyDictionary()
         """What each session had taken in at the last two samples."""
 
@@ -59,6 +61,7 @@ class FlowHistory:
         """Take one sample."""
         sample = self._take()
         self._samples.append(sample)
+        self._charts = None
         for _, session in self._sessions():
             marks = self._marks.setdefault(session, [])
             marks.append((sample.time, session.messages))
@@ -74,8 +77,13 @@ class FlowHistory:
         old = [mark for mark in self._marks.get(session, ()) if now - mark[0] >= LEAST_SECONDS]
         return per_second(session.messages - old[-1][1], now - old[-1][0]) if old else 0.0
 
-    def charts(self, names: Sequence[str]) -> dict[str, object]:
+    def charts(self, names: Sequence[str]) -> dict[str, Any]:
         """Return what changed from sample to sample, the oldest first."""
+        if self._charts is None:
+            self._charts = self._make_charts(names)
+        return self._charts
+
+    def _make_charts(self, names: Sequence[str]) -> dict[str, Any]:
         samples = [*self._samples]
         pairs = [*itertools.pairwise(samples)]
         return {

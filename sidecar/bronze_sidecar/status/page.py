@@ -49,7 +49,11 @@ class StatusPage:
         now = time.monotonic()
         if now - self._rendered_at >= FRESH_SECONDS:
             facts = self._facts()
-            self._rendered = {name: str(render(facts)) for name, render in _SECTIONS.items()}
+            self._rendered |= {
+                name: str(render(facts))
+                for name, render in _SECTIONS.items()
+                if name not in _CONSTANT or name not in self._rendered
+            }
             self._rendered_at = now
         return self._rendered
 
@@ -360,3 +364,4 @@ _SECTIONS: dict[str, Callable[[Facts], Element]] = {
     "destinations": _destinations,
     "configuration": _configuration,
 }
+_CONSTANT = {"configuration"}

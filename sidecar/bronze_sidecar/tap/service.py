@@ -62,11 +62,9 @@ class TapService:
         self._watch([*self._views, view])
         try:
             while not stopping.done():
-                arrival = asyncio.create_task(view.arrived.wait())
-                await asyncio.wait({arrival, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                arrival.cancel()
                 await asyncio.wait({stopping}, timeout=SEND_SECONDS)
-                await context.write(view.fetch().SerializeToString())
+                if view.has_news:
+                    await context.write(view.fetch().SerializeToString())
         finally:
             stopping.cancel()
             self._watch([each for each in self._views if each is not view])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 
@@ -53,7 +52,11 @@ class View:
         self._waiting: list[TappedEvent] = []
         self._bytes = 0
         self._skipped = 0
-        self.arrived = asyncio.Event()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to fetch."""
+        return bool(self._waiting or self._skipped)
 
     def stored(self, route: Route, backend: str, records: Sequence[Record]) -> None:
         """See records that a back end has confirmed."""
@@ -116,11 +119,9 @@ class View:
             return
         self._waiting.append(event)
         self._bytes += size
-        self.arrived.set()
 
     def fetch(self) -> TapResponse:
         """Return what has come since the last time."""
         news = TapResponse(events=self._waiting, skipped=self._skipped)
         self._waiting, self._bytes, self._skipped = [], 0, 0
-        self.arrived.clear()
         return news

@@ -160,7 +160,7 @@ class Admin:
         if path == "/reached":
             return _yes_or("reached", self._facts.not_reached())
         if path == "/status":
-            body = json.dumps(self._facts.facts(), indent=2).encode() + b"\n"
+            body = json.dumps(self._facts.facts()).encode() + b"\n"
             return AdminAnswer(HTTPStatus.OK, "application/json", body, GUARDS)
         if path == "/metrics":
             return AdminAnswer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry))

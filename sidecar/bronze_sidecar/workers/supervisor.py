@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -196,17 +195,27 @@ def _bind(held: socket.socket, address: str, place: tuple[str | int, int]) -> No
 @contextlib.contextmanager
 def _folder(addresses: Sequence[str]) -> Iterator[str]:
     """Make a folder for the workers' own sockets: beside ours if there is one, where there is surely room."""
-    path = next((f"{each.removeprefix(UNIX)}.w" for each in addresses if each.startswith(UNIX)), "")
-    if not path or len(os.fsencode(path)) + LONGEST_NAME > UNIX_PATH_LIMIT:
-        path = tempfile.mkdtemp(prefix="bronze-workers-")
+    beside = (Path(f"{each.removeprefix(UNIX)}.workers") for each in addresses if each.startswith(UNIX))
+    folder = next(beside, None)
+    if folder is None or len(os.fsencode(folder)) + LONGEST_NAME > UNIX_PATH_LIMIT:
+        folder = Path(tempfile.mkdtemp(prefix="bronze-workers-"))
     # A process that was killed may have left it.
-    shutil.rmtree(path, ignore_errors=True)
-    Path(path).mkdir()
-    Path(path).chmod(0o700)
+    _remove(folder)
+    folder.mkdir()
+    folder.chmod(0o700)
     try:
-        yield path
+        yield str(folder)
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with nothing but sockets in it."""
+    with contextlib.suppress(OSError):
+        for each in folder.iterdir():
+            if each.is_socket():
+                each.unlink()
+        folder.rmdir()
 
 
 @contextlib.contextmanager
