@@ -28,7 +28,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 # Compiled code is kept whatever the machine prefers: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup check test test-failed test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-hook bench-replay chaos wheel clean
+.PHONY: help setup check test test-failed test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-hook bench-replay bench-peers chaos wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,10 @@ bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## M
 
 bench-replay: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Replay 2 million messages through a real tardis-machine, and look what is on the bus (QUICK=1 for fewer)
 	PYTHONPATH=tests:tools python tests/bench/replay.py $(if $(QUICK),--messages=100000) $(BENCH_ARGS)
+
+bench-peers: $(PYTHON_READY) $(NATIVE_TRIED) $(KAFKA_READY) ## Compare with a loop in Go and with Python's libraries (needs Go; QUICK=1)
+	@mkdir -p .cache/peers && cd tests/bench/raw && go build -o $(CURDIR)/.cache/peers/raw .
+	PYTHONPATH=tests:tools python tests/bench/peers.py --raw .cache/peers/raw $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 chaos: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(KAFKA_READY) $(AWS_READY) ## Make faults on every bus, and look what is lost, reordered, repeated (QUICK=1, CHAOS_ARGS=--help)
 	PYTHONPATH=tests:tools python -m chaos.campaign $(if $(QUICK),--quick) $(CHAOS_ARGS)

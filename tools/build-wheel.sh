@@ -8,11 +8,11 @@ venv=$1 output=$2 folder=.cache/wheel
 command -v cargo >/dev/null || { echo "wheel: no Rust compiler (cargo) is found" >&2; exit 1; }
 mkdir -p "$folder"
 "$venv/bin/uv" pip install --quiet --target "$folder/zig" --require-hashes -r requirements/wheel.txt
-PYTHONPATH="$folder/zig" CARGO_TARGET_DIR="$folder/target" "$venv/bin/maturin" build --quiet --release --zig \
+PYTHONPATH="$PWD/$folder/zig" CARGO_TARGET_DIR="$folder/target" "$venv/bin/maturin" build --quiet --release --zig \
   --compatibility manylinux_2_17 --interpreter "$venv/bin/python" \
   --manifest-path sidecar/native/Cargo.toml --out "$output" >"$folder/build.log" 2>&1 ||
   { echo "wheel: it could not be built (see $folder/build.log)" >&2; exit 1; }
 rm -rf "$folder/tried"
 "$venv/bin/uv" pip install --quiet --target "$folder/tried" --no-deps --no-index --find-links "$output" bronze-sidecar-native
-PYTHONPATH="$folder/tried" "$venv/bin/python" -c 'import bronze_sidecar_native as made; assert made.INTERFACE'
+PYTHONPATH="$PWD/$folder/tried" "$venv/bin/python" -c 'import bronze_sidecar_native as made; assert made.INTERFACE'
 ls "$output"/bronze_sidecar_native-*.whl

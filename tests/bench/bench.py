@@ -100,7 +100,7 @@ def main() -> int:
 def measure(bus: Bus, plan: Plan, results: Results) -> None:
     scale = bus.scale
     ways = {"sink": "bare loop", "library": bus.library} if bus.server else {}
-    compared = {way: bare(bus, plan, way) for way in ways}
+    compared = {way: bare_findings(bus, plan, way) for way in ways}
     rows: list[tuple[str, str, Findings]] = []
     bus.empty()
     with running(bus) as sidecar, loading(sidecar, bus.server) as load:
@@ -137,14 +137,14 @@ def measure(bus: Bus, plan: Plan, results: Results) -> None:
                 rows.append((f"{kind}, {variant}", str(batch), found))
     if bus.server and not plan.is_quick and not scale.is_emulated:
         # Once more: what else the machine does should not favour either side.
-        again = bare(bus, plan, "sink")
+        again = bare_findings(bus, plan, "sink")
         compared["sink"] = max(compared["sink"], again, key=lambda found: found["best"])
     rows = [*((name, "", compared[way]) for way, name in ways.items()), *rows]
     results.throughput += [throughput_row(bus, *row, list(compared.values())) for row in rows]
     results.notes += bus.notes
 
 
-def bare(bus: Bus, plan: Plan, way: str) -> Findings:
+def bare_findings(bus: Bus, plan: Plan, way: str) -> Findings:
     """Measure what the sidecar is compared with."""
     assert bus.server
     bus.empty()

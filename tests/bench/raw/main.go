@@ -1,0 +1,216 @@
+// Writes prepared records to a bus, as fast as the library lets it, and prints what it measured as JSON:
+//
+//	raw redis|nats|kafka ADDRESS RECORDS SECONDS
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const warmUp = 500 * time.Millisecond
+
+// As many as the sidecar writes at once.
+var atOnce = map[string]int{"redis": 1024, "nats": 1024, "kafka": 16384}
+
+type record struct {
+	destination, key, payloadCase, dataType, id string
+
+	envelope []byte
+}
+
+// write returns when all the records are confirmed.
+type write func(context.Context, []record) error
+
+func main() {
+	log.SetFlags(0)
+	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(bus, address, path, duration string) error {
+	seconds, err := strconv.ParseFloat(duration, 64)
+	if err != nil {
+		return err
+	}
+	records, err := read(path)
+	if err != nil {
+		return err
+	}
+	writers := map[string]func(string) (write, error){"redis": toRedis, "nats": toNats, "kafka": toKafka}
+	writeTo, err := writers[bus](address)
+	if err != nil {
+		return err
+	}
+	runtime.GC()
+	findings, err := measure(writeTo, records, atOnce[bus], time.Duration(seconds*float64(time.Second)))
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(findings)
+}
+
+// read reads the fields of records, each behind its length.
+func read(path string) ([]record, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	buffered := bufio.NewReader(file)
+	var records []record
+	for {
+		var fields [5][]byte
+		for index := range fields {
+			var length uint32
+			if err := binary.Read(buffered, binary.BigEndian, &length); errors.Is(err, io.EOF) && index == 0 {
+				return records, nil
+			} else if err != nil {
+				return nil, err
+			}
+			fields[index] = make([]byte, length)
+			if _, err := io.ReadFull(buffered, fields[index]); err != nil {
+				return nil, err
+			}
+		}
+		records = append(records, record{
+			destination: string(fields[0]),
+			key:         string(fields[1]),
+			payloadCase: string(fields[2]),
+			dataType:    string(fields[3]),
+			envelope:    fields[4],
+		})
+	}
+}
+
+func measure(writeTo write, records []record, atOnce int, duration time.Duration) (map[string]float64, error) {
+	run := strconv.FormatInt(time.Now().UnixNano(), 36)
+	batch := make([]record, atOnce)
+	number, counted := 0, 0
+	var began time.Time
+	var cpu time.Duration
+	for start := time.Now(); ; {
+		for index := range batch {
+			batch[index] = records[number%len(records)]
+			batch[index].id = fmt.Sprintf("%s:%d", run, number)
+			number++
+		}
+		if err := writeTo(context.Background(), batch); err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		if began.IsZero() {
+			if now.Sub(start) > warmUp {
+				began, cpu = now, processorTime()
+			}
+			continue
+		}
+		counted += len(batch)
+		if passed := now.Sub(began); passed > duration {
+			used := processorTime() - cpu
+			return map[string]float64{
+				"rate": float64(counted) / passed.Seconds(),
+				"cpu":  float64(used.Microseconds()) / float64(counted),
+				"busy": used.Seconds() / passed.Seconds(),
+			}, nil
+		}
+	}
+}
+
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		log.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func toRedis(address string) (write, error) {
+	options, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(options)
+	return func(ctx context.Context, batch []record) error {
+		pipeline := client.Pipeline()
+		for _, each := range batch {
+			values := []any{
+				"data", each.envelope, "eventId", each.id, "payloadCase", each.payloadCase, "dataType", each.dataType,
+			}
+			pipeline.XAdd(ctx, &redis.XAddArgs{Stream: each.destination, Values: values})
+		}
+		_, err := pipeline.Exec(ctx)
+		return err
+	}, nil
+}
+
+func toNats(address string) (write, error) {
+	connection, err := nats.Connect(address)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(4096))
+	if err != nil {
+		return nil, err
+	}
+	return func(_ context.Context, batch []record) error {
+		for _, each := range batch {
+			header := nats.Header{"Nats-Msg-Id": {each.id}, "payloadCase": {each.payloadCase}, "dataType": {each.dataType}}
+			message := &nats.Msg{Subject: each.destination, Header: header, Data: each.envelope}
+			if _, err := stream.PublishMsgAsync(message); err != nil {
+				return err
+			}
+		}
+		<-stream.PublishAsyncComplete()
+		return nil
+	}, nil
+}
+
+func toKafka(address string) (write, error) {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(address),
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.MaxBufferedRecords(1<<20),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, batch []record) error {
+		var failed error
+		for _, each := range batch {
+			headers := []kgo.RecordHeader{
+				{Key: "payloadCase", Value: []byte(each.payloadCase)},
+				{Key: "dataType", Value: []byte(each.dataType)},
+				{Key: "eventId", Value: []byte(each.id)},
+			}
+			sent := &kgo.Record{Topic: each.destination, Key: []byte(each.key), Value: each.envelope, Headers: headers}
+			client.Produce(ctx, sent, func(_ *kgo.Record, err error) {
+				if err != nil {
+					failed = err
+				}
+			})
+		}
+		if err := client.Flush(ctx); err != nil {
+			return err
+		}
+		return failed
+	}, nil
+}
