@@ -29,11 +29,10 @@ RUN /opt/build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir wheels .
 COPY --from=native /src/target/release/libbronze_sidecar_native.so \
   /opt/bronze-sidecar/lib/python3.11/site-packages/bronze_sidecar_native.abi3.so
 ARG BASE
-COPY tools/images.py tools/sbom.py tools/
-COPY tools/image tools/image
+COPY tools/image_tree.py tools/images.py tools/sbom.py tools/
 RUN /opt/build/bin/python tools/sbom.py --image bronze-sidecar --base "${BASE}" \
       --output /image/usr/share/doc/bronze-sidecar \
- && /opt/build/bin/python tools/image/tree.py --image bronze-sidecar --prefix /opt/bronze-sidecar --tree /image
+ && /opt/build/bin/python tools/image_tree.py --image bronze-sidecar --prefix /opt/bronze-sidecar --tree /image
 
 FROM ${BASE}
 ARG BASE

@@ -28,7 +28,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 # Compiled code is kept whatever the machine prefers: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup check test test-failed test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-hook chaos clean
+.PHONY: help setup check test test-failed test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-hook bench-replay chaos wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,8 @@ lock: $(PYTHON_READY) ## Resolve the pinned versions anew
 	  requirements/image-build.in --output-file requirements/image-build.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --no-deps requirements/ship-tools.in --output-file requirements/ship-tools.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  requirements/wheel.in --output-file requirements/wheel.txt
 
 pin-jars: ## Write the hashes of the jars that tools/*/pom.xml name anew
 	@tools/pin-jars.sh
@@ -93,6 +95,9 @@ sbom: $(PYTHON_READY) ## List what is in each image, as CycloneDX in dist/sbom
 
 release-schema: $(PYTHON_READY) ## Make the present schemas the ones that `buf breaking` compares with
 	cd proto && buf build --output released.binpb
+
+wheel: $(PYTHON_READY) ## Build the wheel of the compiled hot path into dist (needs Rust)
+	@tools/build-wheel.sh $(VENV) dist
 
 demo: $(PYTHON_READY) $(NATIVE_TRIED) ## Replay a generated market into a real NATS server, then into tables and a chart (KEEP=1 to look around)
 	PYTHONPATH=tests:tools python tools/demo.py $(if $(KEEP),--keep) $(DEMO_ARGS)
@@ -108,6 +113,9 @@ bench-growth: $(PYTHON_READY) ## Measure a micro-batch in a table of years (QUIC
 
 bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
 	PYTHONPATH=tests:tools python tests/bench/hook.py $(BENCH_ARGS)
+
+bench-replay: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Replay 2 million messages through a real tardis-machine, and look what is on the bus (QUICK=1 for fewer)
+	PYTHONPATH=tests:tools python tests/bench/replay.py $(if $(QUICK),--messages=100000) $(BENCH_ARGS)
 
 chaos: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(KAFKA_READY) $(AWS_READY) ## Make faults on every bus, and look what is lost, reordered, repeated (QUICK=1, CHAOS_ARGS=--help)
 	PYTHONPATH=tests:tools python -m chaos.campaign $(if $(QUICK),--quick) $(CHAOS_ARGS)

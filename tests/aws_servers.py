@@ -17,7 +17,6 @@ import json
 import os
 import shutil
 import sys
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import containers
 from aiohttp import ClientSession, web
 from aws_kinesis_agg.deaggregator import deaggregate_records
 from botocore.config import Config as ClientConfig
@@ -33,7 +33,7 @@ from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Backend
 from bronze_sidecar.telemetry.metrics import Metrics
-from servers import HOST, START_SECONDS, Endpoint, NativeServer, Unavailable, docker_answers
+from servers import HOST, START_SECONDS, Endpoint, NativeServer, Unavailable
 
 VARIABLE = "TEST_AWS_ENDPOINT_URL"
 IMAGE = "localstack/localstack:4.9"
@@ -132,11 +132,8 @@ def provider() -> str:
     """Return `address`, `container` or `native`; raise Unavailable if there is none."""
     if os.environ.get(VARIABLE):
         return "address"
-    choice = os.environ.get("TEST_SERVERS") or "auto"
-    if choice != "native" and docker_answers():
+    if containers.serves(IMAGE):
         return "container"
-    if choice == "containers":
-        raise RuntimeError("TEST_SERVERS asks for containers, but no Docker engine answers")
     program()
     return "native"
 
@@ -148,7 +145,7 @@ def description() -> str:
     except (Unavailable, RuntimeError) as error:
         return f"aws: none ({error})"
     details = {"address": f"by {VARIABLE}", "container": f"container {IMAGE}", "native": "native ministack"}
-    return f"aws: {details[chosen]}"
+    return f"aws: {details[chosen]}{containers.remark(IMAGE) if chosen == 'native' else ''}"
 
 
 @contextlib.contextmanager
@@ -168,20 +165,10 @@ def shared_emulator(directory: Path) -> Iterator[Endpoint]:
 
 
 def _container() -> Iterator[Endpoint]:
-    # Its import takes seconds and complains where there is no engine.
-    from testcontainers.core.container import DockerContainer  # noqa: PLC0415
-
-    container = DockerContainer(IMAGE).with_env("SERVICES", "sqs,kinesis,s3")
+    container = containers.container(IMAGE).with_env("SERVICES", "sqs,kinesis,s3")
     with container.with_exposed_ports(IMAGE_PORT) as running:
         host, port = running.get_container_host_ip(), int(running.get_exposed_port(IMAGE_PORT))
-        deadline = time.monotonic() + 3 * START_SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                if _answers(host, port, "/_localstack/health"):
-                    break
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{IMAGE} does not answer")
-            time.sleep(0.1)
+        containers.wait_until(lambda: _answers(host, port, "/_localstack/health"), IMAGE, 3 * START_SECONDS)
         yield Endpoint(f"http://{host}:{port}", "container")
 
 

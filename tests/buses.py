@@ -41,6 +41,9 @@ class Bus(Protocol):
     def read(self) -> AsyncIterator[tuple[str, str]]:
         """Yield destination and event id of every record, in the order of the bus."""
 
+    async def headers(self) -> list[dict[str, str]]:
+        """Return the headers of every record, or what stands for them."""
+
     @property
     def slow(self) -> bool:
         """Tell whether it takes hundreds of events a second, not tens of thousands."""
@@ -59,6 +62,13 @@ class NatsBus:
         ]
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
+        async for message in self._messages():
+            yield message.subject, message.headers["Nats-Msg-Id"]
+
+    async def headers(self) -> list[dict[str, str]]:
+        return [message.headers async for message in self._messages()]
+
+    async def _messages(self) -> AsyncIterator[Any]:
         client = await nats.connect(self.server.url)
         stream = client.jetstream()
         count = (await stream.stream_info("BRONZE")).state.messages
@@ -67,8 +77,7 @@ class NatsBus:
         seen = 0
         while seen < count:
             for message in await consumer.fetch(min(1000, count - seen), timeout=60):
-                assert message.headers is not None
-                yield message.subject, message.headers["Nats-Msg-Id"]
+                yield message
                 seen += 1
         await client.close()
 
@@ -86,12 +95,22 @@ class RedisBus:
         ]
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
+        async for key, fields in self._entries():
+            yield key.decode(), fields[b"eventId"].decode()
+
+    async def headers(self) -> list[dict[str, str]]:
+        return [
+            {name.decode(): value.decode() for name, value in fields.items() if name != b"data"}
+            async for _, fields in self._entries()
+        ]
+
+    async def _entries(self) -> AsyncIterator[tuple[bytes, dict[bytes, bytes]]]:
         client: Any = redis.asyncio.Redis(port=self.server.port)
         for key in sorted(await client.keys("bronze:*")):
             last = b"-"
             while entries := await client.xrange(key, last, count=5000):
                 for _, fields in entries:
-                    yield key.decode(), fields[b"eventId"].decode()
+                    yield key, fields
                 last = b"(" + entries[-1][0]
         await client.aclose()
 
@@ -114,6 +133,10 @@ class KafkaBus:
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         for record in await asyncio.to_thread(read_topic, self.server.brokers, self._topic):
             yield record.key.decode(), dict(record.headers)["eventId"].decode()
+
+    async def headers(self) -> list[dict[str, str]]:
+        records = await asyncio.to_thread(read_topic, self.server.brokers, self._topic)
+        return [{name: value.decode() for name, value in record.headers} for record in records]
 
 
 class KinesisBus:
@@ -139,6 +162,11 @@ class KinesisBus:
         for record in events_in(await asyncio.to_thread(self._records)):
             event = NormalizedEvent.FromString(record["Data"])
             yield record["PartitionKey"], event.meta["event_id"]
+
+    async def headers(self) -> list[dict[str, str]]:
+        """Return the meta of every envelope: Kinesis has no headers."""
+        records = await asyncio.to_thread(self._records)
+        return [dict(NormalizedEvent.FromString(record["Data"]).meta) for record in records]
 
     def _records(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -170,7 +198,7 @@ class SqsBus:
         self._client = aws_client("sqs", emulator.url)
         self._client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})
         self._queue = f"{emulator.url}/{ACCOUNT}/{name}"
-        self._read: list[tuple[str, str]] = []
+        self._read: list[dict[str, Any]] = []
 
     def options(self) -> list[str]:
         small = ("--sqs-max-batch-size", "100")
@@ -178,15 +206,23 @@ class SqsBus:
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         await asyncio.to_thread(self._take_messages)
-        for each in self._read:
-            yield each
+        for message in self._read:
+            facts = message["Attributes"]
+            yield facts["MessageGroupId"], facts["MessageDeduplicationId"]
+
+    async def headers(self) -> list[dict[str, str]]:
+        await asyncio.to_thread(self._take_messages)
+        return [
+            {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
+            for message in self._read
+        ]
 
     def _take_messages(self) -> None:
         """Move what is in the queue to what was read: a message that was read must be deleted."""
-        wanted = {"AttributeNames": ["All"], "MaxNumberOfMessages": 10}
+        all_of_it = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        wanted = {**all_of_it, "MaxNumberOfMessages": 10}
         while messages := self._client.receive_message(QueueUrl=self._queue, **wanted).get("Messages"):
-            facts = [message["Attributes"] for message in messages]
-            self._read += [(each["MessageGroupId"], each["MessageDeduplicationId"]) for each in facts]
+            self._read += messages
             done = [
                 {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"]}
                 for index, message in enumerate(messages)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import containers
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -29,7 +30,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from servers import HOST, START_SECONDS, Certificates, NativeServer, Unavailable, docker_answers, free_port
+from servers import HOST, START_SECONDS, Certificates, NativeServer, Unavailable, free_port
 
 FOLDER = Path(__file__).parent.parent / ".cache" / "kafka"
 IMAGE = "apache/kafka:4.1.1"
@@ -418,11 +419,8 @@ def kafka_provider() -> str:
     """Return `address`, `container`, `native` or `mock`."""
     if os.environ.get(VARIABLE):
         return "address"
-    choice = os.environ.get("TEST_SERVERS") or "auto"
-    if choice != "native" and docker_answers():
+    if containers.serves(IMAGE):
         return "container"
-    if choice == "containers":
-        raise RuntimeError("TEST_SERVERS asks for containers, but no Docker engine answers")
     try:
         java_program()
         kafka_classpath()
@@ -441,7 +439,8 @@ def kafka_description() -> str:
         return f"kafka: none ({error})"
     if provider == "native":
         jar = next(iter((FOLDER / "libs").glob("kafka-server-[0-9]*.jar")), None)
-        return f"kafka: native {jar.stem.replace('kafka-server-', 'Apache Kafka ') if jar else 'broker'}"
+        name = jar.stem.replace("kafka-server-", "Apache Kafka ") if jar else "broker"
+        return f"kafka: native {name}{containers.remark(IMAGE)}"
     if provider == "mock":
         return "kafka: librdkafka's mock cluster, NOT a real broker"
     return f"kafka: by {VARIABLE}" if provider == "address" else f"kafka: container {IMAGE}"
@@ -459,11 +458,9 @@ def mock_cluster() -> Iterator[KafkaEndpoint]:
 @contextlib.contextmanager
 def container() -> Iterator[KafkaEndpoint]:
     """Run a broker in a container, which must know the port by which it is reached."""
-    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - slow, and loud without an engine
-
     port = free_port()
     running = (
-        DockerContainer(IMAGE)
+        containers.container(IMAGE)
         .with_bind_ports(port, port)
         .with_env("KAFKA_NODE_ID", "1")
         .with_env("KAFKA_PROCESS_ROLES", "broker,controller")
@@ -476,15 +473,9 @@ def container() -> Iterator[KafkaEndpoint]:
         .with_env("KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0")
         .with_env("KAFKA_NUM_PARTITIONS", "4")
     )
-    host = running.get_container_host_ip()
+    # Before it runs: a broker must be told by what address clients reach it.
+    host = running.get_docker_client().host()
     running = running.with_env("KAFKA_ADVERTISED_LISTENERS", f"PLAINTEXT://{host}:{port}")
     with running:
-        deadline = time.monotonic() + 3 * START_SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                if known_brokers(host, port):
-                    break
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{IMAGE} does not answer")
-            time.sleep(0.05)
+        containers.wait_until(lambda: known_brokers(host, port), IMAGE, 3 * START_SECONDS)
         yield KafkaEndpoint(f"{host}:{port}", "container")

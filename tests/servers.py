@@ -1,8 +1,9 @@
 """Real servers for tests: at an address that one gives, in containers, or as native programs.
 
 `TEST_NATS_URL` and `TEST_REDIS_URL` name servers that run already. Otherwise `TEST_SERVERS` decides:
-`containers`, `native`, or `auto` (containers if a Docker engine answers). Only servers that tests share
-come from there. A test that kills, freezes or configures a server starts a native one of its own.
+`containers`, `native`, or `auto` (a container if a Docker engine has its image, or gets it at once). Only
+servers that tests share come from there. A test that kills, freezes or configures a server starts a native
+one of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import http.client
 import itertools
 import os
 import random
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
+import containers
 import nats
 import nats.errors
 import trustme
@@ -301,9 +302,8 @@ def _can_be_bound(port: int) -> bool:
 
 
 def redis_answers(host: str, port: int) -> bool:
-    # A server that asks for a password, or that has no such user, serves as well; one that loads does not.
-    answer = _ask(host, port, b"PING\r\n")
-    return answer.startswith((b"+PONG", b"-NOAUTH", b"-NOPERM", b"-DENIED"))
+    # One that asks for a password serves as well; one that loads, or refuses this address, does not.
+    return _ask(host, port, b"PING\r\n").startswith((b"+PONG", b"-NOAUTH"))
 
 
 def nats_answers(host: str, port: int) -> bool:
@@ -547,13 +547,8 @@ class Kind:
         """Return `address`, `container` or `native`; raise Unavailable if there is none."""
         if os.environ.get(self.variable):
             return "address"
-        choice = os.environ.get("TEST_SERVERS") or "auto"
-        if choice not in {"auto", "containers", "native"}:
-            raise RuntimeError(f"TEST_SERVERS is '{choice}', not auto, containers or native")
-        if choice != "native" and docker_answers():
+        if containers.serves(self.image):
             return "container"
-        if choice == "containers":
-            raise RuntimeError("TEST_SERVERS asks for containers, but no Docker engine answers")
         self.program()
         return "native"
 
@@ -569,7 +564,9 @@ class Kind:
         details = {
             "address": f"by {self.variable}",
             "container": f"container {self.image}",
-            "native": f"native {Path(self.program()).name}" if provider == "native" else "",
+            "native": f"native {Path(self.program()).name}{containers.remark(self.image)}"
+            if provider == "native"
+            else "",
         }
         return f"{self.name}: {details[provider]}"
 
@@ -595,38 +592,9 @@ def shared_server(kind: Kind, directory: Path) -> Iterator[Endpoint]:
 
 
 def _container(kind: Kind) -> Iterator[Endpoint]:
-    # Its import takes seconds and complains where there is no engine.
-    from testcontainers.core.container import DockerContainer  # noqa: PLC0415
-
-    container = DockerContainer(kind.image).with_command(kind.image_command)
+    container = containers.container(kind.image).with_command(kind.image_command)
     with container.with_exposed_ports(kind.container_port) as running:
         host, port = running.get_container_host_ip(), int(running.get_exposed_port(kind.container_port))
         answers = redis_answers if kind is REDIS else nats_answers
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                if answers(host, port):
-                    break
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{kind.image} does not answer")
-            time.sleep(0.05)
+        containers.wait_until(lambda: answers(host, port), kind.image, START_SECONDS)
         yield Endpoint(f"{kind.native.scheme}://{host}:{port}", "container")
-
-
-def docker_answers() -> bool:
-    """Tell whether a Docker engine answers, without loading a library for it."""
-    address = urlsplit(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
-    if address.scheme not in {"unix", "tcp"}:
-        return False
-    connection = http.client.HTTPConnection(address.hostname or "localhost", address.port or 2375, timeout=2)
-    try:
-        if address.scheme == "unix":
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(2)
-            connection.sock.connect(address.path)
-        connection.request("GET", "/_ping")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()

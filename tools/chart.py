@@ -50,14 +50,9 @@ COUNT = {"type": "integer", "minimum": 0}
 COUNT_OR_NULL = {"type": ["integer", "null"], "minimum": 0}
 
 
-def _listed(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Describe a list of mappings; one without `optional` may have other properties too."""
-    item: dict[str, Any] = {
-        "type": "object",
-        "required": [*required],
-        "properties": required | (optional or {}),
-    }
-    return {"items": item | ({} if optional is None else {"additionalProperties": False})}
+def _listed(required: dict[str, Any], **optional: dict[str, Any]) -> dict[str, Any]:
+    """Describe a list of mappings, which may have other properties too."""
+    return {"items": {"type": "object", "required": [*required], "properties": required | optional}}
 
 
 NAMED = _listed({"name": {"type": "string", "minLength": 1}})
@@ -65,7 +60,10 @@ MOUNTS = _listed(
     {"name": {"type": "string", "minLength": 1}, "mountPath": {"type": "string", "pattern": "^/"}}
 )
 CONTAINERS = _listed(
-    {"name": PORT_NAME | {"pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"}, "image": {"type": "string"}}
+    {"name": {"type": "string", "minLength": 1}, "image": {"type": "string", "minLength": 1}},
+    command={"type": "array"} | WORDS,
+    args={"type": "array"} | WORDS,
+    env={"type": "array"} | VARIABLES,
 )
 # What a default alone cannot say.
 NARROWER: dict[str, dict[str, Any]] = {
@@ -83,7 +81,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "sidecar.readiness": {"enum": ["none", "reached", "grpc", "http"]},
     "server.graceSeconds": {"minimum": 0},
     "server.ports": _listed(
-        {"name": PORT_NAME, "containerPort": PORT}, {"protocol": {"enum": ["TCP", "UDP", "SCTP"]}}
+        {"name": PORT_NAME, "containerPort": PORT}, protocol={"enum": ["TCP", "UDP", "SCTP"]}
     ),
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     "service.ports": {
@@ -102,7 +100,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("service.externalTrafficPolicy", "service.internalTrafficPolicy"), POLICY),
     "service.loadBalancerSourceRanges": WORDS,
     "dnsPolicy": {"enum": ["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
-    "hostAliases": _listed({"ip": {"type": "string"}, "hostnames": {"type": "array"} | WORDS}, {}),
+    "hostAliases": _listed({"ip": {"type": "string"}, "hostnames": {"type": "array"} | WORDS}),
     **dict.fromkeys(("extraContainers", "extraInitContainers"), CONTAINERS),
     "extraObjects": {"items": {"type": ["object", "string"]}},
     **dict.fromkeys(("imagePullSecrets", "global.imagePullSecrets", "volumes", "pipeline.volumes"), NAMED),

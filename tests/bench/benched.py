@@ -20,6 +20,7 @@ RUN = ("-m", "bronze_sidecar", "run")
 DESTINATION = "bronze.{{exchange}}.{{symbol}}.{{payloadCase}}"
 NAME = "bronze"
 PARTITIONS = 4
+IN_PYTHON = "--native=false"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ KAFKA = replace(FAST, window=64)
 EMULATED = Scale(batches=(256,), window=8, rates=(500,), paced_events=2_000, is_emulated=True)
 STRICT_ORDER_NOTE = (
     "kinesis: unless strict order is off, a call has one record of each key, so that order is kept whatever"
-    " fails;\nthe library's calls are like those with strict order off"
+    " fails;\nthe library's calls are like those with strict order off; with aggregation that record has many"
+    " events"
 )
 IS_EMULATED = "{}: the server is an emulator, and it is the bound; what counts is the CPU time of an event"
 
@@ -64,8 +66,9 @@ class Bus:
     """Forgets what was stored, so that no run is slower for the ones before it."""
     shapes: Sequence[str] = ()
     """Kinds of JSON that it is measured with beside the mixed one."""
-    variant: str = ""
-    """An option with which the sidecar is measured once more."""
+    variants: Sequence[str] = ()
+    """Options with each of which the sidecar is measured once more."""
+    variant_kinds: Sequence[str] = ("envelopes",)
     notes: Sequence[str] = ()
     """What is to be said about its figures."""
 
@@ -83,7 +86,8 @@ def _start(stack: ExitStack, server: NativeServer) -> None:
 
 
 def _null(_stack: ExitStack, _folder: Path) -> Bus:
-    return Bus("null", (str(HERE / "null_sidecar.py"),), shapes=tuple(SHAPES))
+    program = (str(HERE / "null_sidecar.py"),)
+    return Bus("null", program, shapes=tuple(SHAPES), variants=(IN_PYTHON,), variant_kinds=("envelopes", "json"))
 
 
 def _nats(stack: ExitStack, folder: Path) -> Bus:
@@ -106,7 +110,16 @@ def _nats(stack: ExitStack, folder: Path) -> Bus:
         await client.close()
 
     idiom = "library: publish_async, 1,024 on the way"
-    return Bus("nats", RUN, options, server, idiom, empty=lambda: asyncio.run(purge()), shapes=tuple(SHAPES))
+    return Bus(
+        "nats",
+        RUN,
+        options,
+        server,
+        idiom,
+        empty=lambda: asyncio.run(purge()),
+        shapes=tuple(SHAPES),
+        variants=(IN_PYTHON,),
+    )
 
 
 def _redis(stack: ExitStack, folder: Path) -> Bus:
@@ -118,7 +131,8 @@ def _redis(stack: ExitStack, folder: Path) -> Bus:
         with redis.Redis.from_url(server.url) as client:
             client.flushall()
 
-    return Bus("redis", RUN, options, server, "library: pipelines of 1,024 XADD", empty=flush)
+    idiom = "library: pipelines of 1,024 XADD"
+    return Bus("redis", RUN, options, server, idiom, empty=flush, variants=(IN_PYTHON,))
 
 
 def _kafka(stack: ExitStack, folder: Path) -> Bus:
@@ -128,7 +142,8 @@ def _kafka(stack: ExitStack, folder: Path) -> Bus:
     kept = {"retention_bytes": str(64 << 20), "segment_bytes": str(16 << 20), "file_delete_delay_ms": "0"}
     create_topic(server.brokers, NAME, PARTITIONS, copies=1, **kept)
     options = (f"--kafka-brokers={server.brokers}", f"--kafka-topic={NAME}")
-    return Bus("kafka", RUN, options, server, "library: a send_batch for each partition", KAFKA)
+    idiom = "library: a send_batch for each partition"
+    return Bus("kafka", RUN, options, server, idiom, KAFKA, variants=(IN_PYTHON,))
 
 
 def _kinesis(stack: ExitStack, folder: Path) -> Bus:
@@ -151,7 +166,7 @@ def _kinesis(stack: ExitStack, folder: Path) -> Bus:
         "library: PutRecords of 500, 8 in flight",
         EMULATED,
         renew,
-        variant="--kinesis-strict-order=false",
+        variants=("--kinesis-strict-order=false", "--kinesis-aggregation"),
         notes=(IS_EMULATED.format("kinesis"), STRICT_ORDER_NOTE),
     )
 

@@ -147,7 +147,9 @@ class Cell:
                     if self.target.victims:
                         self._probing = asyncio.create_task(self._bus_confirmed())
                     await asyncio.sleep(AFTER_SECONDS)
+                    # What it is just publishing must be there before the flush.
                     producer.cancel()
+                    await asyncio.gather(producer, return_exceptions=True)
                     with contextlib.suppress(TimeoutError, PublishError):
                         await self._publisher.flush(timeout=FLUSH_SECONDS)
                     with contextlib.suppress(TimeoutError):

@@ -16,7 +16,10 @@ from doc_pages import DOCS, README, ROOT, Block, blocks, commands
 from pipeline_jobs import PROGRAM as PIPELINE
 from sidecar_process import PROGRAM as SIDECAR
 
-SIDECAR_COMMANDS = [(block, words) for block, words in commands("bronze-sidecar") if "send" not in words[:2]]
+ALL_COMMANDS = list(commands("bronze-sidecar"))
+LOOKING = [(block, words) for block, words in ALL_COMMANDS if words[0] in {"tap", "top"}]
+"""At a sidecar that must be there."""
+SIDECAR_COMMANDS = [each for each in ALL_COMMANDS if each not in LOOKING and "send" not in each[1][:2]]
 PIPELINE_COMMANDS = list(commands("bronze-pipeline"))
 OWN_PAGES = [README, *DOCS]
 
@@ -60,6 +63,13 @@ def test_the_sidecar_takes_every_command_line(block: Block, words: list[str], fo
     command, *options = words
     done = run(SIDECAR, "check" if command == "run" else command, *options, folder=folder)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("block", "words"), LOOKING, ids=str)
+def test_commands_that_look_at_a_sidecar_only_miss_that(block: Block, words: list[str], folder: Path) -> None:
+    done = run(SIDECAR, *words, "--to", "127.0.0.1:1", folder=folder)
+    assert done.returncode == 1
+    assert "no sidecar answers at 127.0.0.1:1" in done.stderr
 
 
 @cache

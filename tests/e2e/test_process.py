@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import grpc
 import pytest
 import trustme
 from bronze_client import Publisher, PublishError, connect
+from doc_pages import ROOT
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from servers import NatsServer, free_port
@@ -318,3 +320,22 @@ async def test_a_message_larger_than_any_event_is_refused_alone_and_the_stream_g
             assert (caught.value.unacknowledged, caught.value.dropped) == (0, 1)
             assert caught.value.reason == "The event is larger than the sidecar accepts."
             assert publisher.stats.filtered == 1
+
+
+def test_the_example_of_the_readme_starts_without_warnings(start_nats: Callable[..., NatsServer]) -> None:
+    bus = start_nats()
+    config = ("--config", str(ROOT / "examples/nats.yaml"), f"--nats-servers=nats://127.0.0.1:{bus.port}")
+    with sidecar(*config) as process:
+        process.wait_until_ready()
+        assert [line for line in process.log_lines() if line["level"] != "info"] == []
+        # Nor does it complain when there was an outage in which nothing was in doubt.
+        bus.kill()
+        while process.get("/readyz")[0] == 200:
+            time.sleep(0.05)
+        bus.start()
+        process.wait_until_ready()
+        assert not [line for line in process.log_lines() if "twice" in line["event"]]
+        (first, again) = (line for line in process.log_lines() if line["event"] == "connected")
+    for line in (first, again):
+        assert line["away_seconds"] >= 0
+        assert (line["waiting"], line["waiting_bytes"]) == (0, 0)

@@ -199,10 +199,13 @@ def test_a_sidecar_that_is_gone_leaves_old_figures_that_say_so(
     wait_for(window, "#live", "live", without="not")
     process.kill()
     wait_for(window, "#live", "not live")
-    assert window.value("getComputedStyle(document.querySelector('.flow')).opacity") == "0.55"
+    assert text(window, "#verdict").startswith("The sidecar does not answer")
+    for part in (".flow", "[data-live=verdict]"):
+        assert window.value(f"getComputedStyle(document.querySelector('{part}')).opacity") == "0.55"
     window.screenshot(tmp_path / "gone.png")
     process.start()
     wait_for(window, "#live", "live", without="not")
+    assert text(window, "#verdict") == "All is well"
     assert window.value("getComputedStyle(document.querySelector('.flow')).opacity") == "1"
 
 

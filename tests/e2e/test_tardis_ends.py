@@ -116,13 +116,13 @@ def test_the_end_of_the_process_is_the_end_of_live_streams(
 def test_a_live_stream_of_which_nothing_found_room_ends_with_the_process(
     start: Start, own_bus: HookBus, variant: Variant
 ) -> None:
-    server = start(variant, own_bus.address, buffer_events="256", flush_ms="30000")
+    server = start(variant, own_bus.address, buffer_events="256", when_full="drop", flush_ms="30000")
     server.replay(replay_of(1))
     own_bus.wait_for(1)
     own_bus.begin()
     own_bus.sidecar.freeze()
     server.replay(replay_of(256))
-    # Three full blocks; what is less is handed over a little later.
+    # Full blocks; what is less is handed over a little later.
     endless = live({"trades": 768}, {"waitMs": 600_000})
     with WebSocket(server.port + 1, "/ws-stream-normalized", endless) as stream:
         stream.read_some(768)

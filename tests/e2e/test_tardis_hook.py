@@ -624,6 +624,10 @@ def start_breaking(
     return start_with(preload, variant, hook_environment(address, **settings))
 
 
+IS_BREAK = (
+    "message.kind === 'block' && Buffer.from(threads.workerData.text)"
+    ".subarray(message.text.start, message.text.end).includes('BREAK')"
+)
 BREAKDOWNS = {
     "throw new Error('out of order')": "out of order",
     "throw null": "null",
@@ -642,9 +646,7 @@ def test_a_publishing_thread_that_breaks_down_is_started_again(
 ) -> None:
     plain = start(variant)
     # So long that nothing may wait for it.
-    server = start_breaking(
-        tmp_path, variant, bus.address, "message.text?.includes('BREAK')", action, flush_ms="3600000"
-    )
+    server = start_breaking(tmp_path, variant, bus.address, IS_BREAK, action, flush_ms="3600000")
     lasting = replay_of(100_000, pauseMs=20)
     try:
         with WebSocket(server.port + 1, "/ws-replay-normalized", lasting) as client:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from charts import CASES, HELMS, Object, containers, render
+import yaml
+from charts import CASES, CHART, HELMS, NEWEST, Object, containers, render, run, schema_faults, tool
 
 pytestmark = pytest.mark.servers
 
@@ -101,6 +102,14 @@ def test_labels_of_users_do_not_replace_those_that_select() -> None:
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert labels["bronze-sidecar"] == NAME
+
+
+def test_a_release_whose_name_is_a_number_has_labels_of_text() -> None:
+    done = run(tool("helm4"), "template", "2024", str(CHART))
+    assert done.returncode == 0, done.stderr
+    [deployment] = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Deployment"]
+    assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "2024"
+    assert schema_faults(deployment, NEWEST) == []
 
 
 def test_the_service_has_what_load_balancers_want(objects: dict[tuple[str, str], Object]) -> None:

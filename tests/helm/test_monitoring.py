@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import yaml
+from buses import NatsBus
 from charts import CASES, CHART, ROOT, render, run, tool
 from prometheus_client.parser import text_string_to_metric_families
-from servers import NatsServer
-from sidecar_process import sidecar
+from servers import HOST, NativeServer, NatsServer
+from sidecar_process import SidecarProcess, sidecar
+from steady import steady
 
 pytestmark = pytest.mark.servers
 
@@ -67,13 +75,125 @@ def test_prometheus_understands_every_query(rules: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+USERS = """
+authorization {users = [{user: a, password: b, permissions: {publish: {deny: "bronze.bitmex.ETHUSD"}}}]}
+"""
+
+
+@contextmanager
+def troubled(server: NatsServer, folder: Path) -> Iterator[SidecarProcess]:
+    """Run a sidecar that spills, has a subject that is forbidden and a producer that sends rubbish."""
+    spool = folder / "spool"
+    spool.mkdir()
+    options = [*NatsBus(server).options(), "--nats-user=a", "--nats-pass=b"]
+    with sidecar(*options, "--nats-when-full=spill", "--spool-dir", str(spool)) as process:
+        process.wait_until_ready()
+        with steady(process.address), steady(process.address, message=lambda _: b"{}", name="broken"):
+            while {each.get("what") for each in failures(process)} != {"rejected", "failed"}:
+                time.sleep(0.05)
+            yield process
+
+
+def failures(process: SidecarProcess) -> list[dict[str, str]]:
+    families = text_string_to_metric_families(process.get("/metrics")[1])
+    return [
+        dict(sample.labels)
+        for family in families
+        if family.name == "bronze_failures"
+        for sample in family.samples
+    ]
+
+
+def test_failures_are_counted_by_kind_back_end_and_class_of_reason(
+    start_nats: Callable[..., NatsServer], tmp_path: Path
+) -> None:
+    with troubled(start_nats(config=USERS), tmp_path) as process:
+        found = failures(process)
+    assert sorted(found, key=lambda each: each["what"]) == [
+        {"what": "failed", "backend": "nats", "payload_case": "trade", "reason": "forbidden"},
+        {"what": "rejected", "backend": "", "payload_case": "unknown", "reason": "unknown_type"},
+    ]
+
+
+class Prometheus(NativeServer):
+    """A Prometheus that reads a sidecar's metrics every second."""
+
+    scheme = "http"
+
+    def __init__(self, directory: Path, target: str) -> None:
+        super().__init__(directory)
+        job = {
+            "job_name": "sidecar",
+            "static_configs": [{"targets": [target], "labels": {"pod": "pod-0"}}],
+            "scrape_interval": "1s",
+            "scrape_timeout": "1s",
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        self._config = directory / "prometheus.yaml"
+        self._config.write_text(yaml.safe_dump({"scrape_configs": [job]}))
+        self._data = directory / "data"
+
+    def command(self) -> list[str]:
+        return [
+            tool("prometheus"),
+            f"--config.file={self._config}",
+            f"--storage.tsdb.path={self._data}",
+            f"--web.listen-address={HOST}:{self.port}",
+        ]
+
+    def answers(self) -> bool:
+        try:
+            return self._get("/-/ready")[0] == HTTPStatus.OK
+        except OSError:
+            return False
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """Return the series that a query gives."""
+        found: dict[str, Any] = json.loads(self._get(f"/api/v1/query?{urlencode({'query': query})}")[1])
+        assert found["status"] == "success", found
+        return list(found["data"]["result"])
+
+
+def test_every_panel_shows_something_of_a_real_prometheus(
+    start_nats: Callable[..., NatsServer], tmp_path: Path
+) -> None:
+    panels = json.loads((CHART / "files/dashboard.json").read_text())["panels"]
+    queries = [
+        expr.replace("$__rate_interval", "30s").replace("$job", ".*").replace("$pod", ".*")
+        for expr, _ in dashboard_queries()
+    ]
+    assert len(queries) >= len(panels)
+    with troubled(start_nats(config=USERS), tmp_path) as process:
+        prometheus = Prometheus(tmp_path / "prometheus", f"{HOST}:{process.port}")
+        try:
+            prometheus.start()
+            deadline = time.monotonic() + 60
+            empty = queries
+            while empty:
+                assert time.monotonic() < deadline, f"nothing comes of {empty}"
+                time.sleep(0.5)
+                empty = [query for query in empty if not prometheus.ask(query)]
+            by_reason = prometheus.ask(queries[-2])
+            assert {series["metric"]["reason"] for series in by_reason} == {"forbidden", "unknown_type"}
+            by_source = {series["metric"]["source"] for series in prometheus.ask(queries[-1])}
+            assert by_source == {"exchange/1", "broken/1"}
+        finally:
+            prometheus.stop()
+
+
 def test_a_running_sidecar_has_every_metric_and_label_that_is_asked_for(
     rules: Path, start_nats: Callable[..., NatsServer], tmp_path: Path
 ) -> None:
-    server = start_nats()
-    options = ["--nats-servers", f"127.0.0.1:{server.port}", "--nats-subject", "all", "--nats-stream", "S"]
-    options += ["--nats-when-full", "spill", "--spool-dir", str(tmp_path)]
-    with sidecar(*options) as process:
+    with troubled(start_nats(config=USERS), tmp_path) as process:
         families = list(text_string_to_metric_families(process.get("/metrics")[1]))
     labels: dict[str, set[str]] = {}
     for family in families:
@@ -120,6 +240,8 @@ def test_the_dashboard_is_whole() -> None:
     assert dashboard["uid"] == "bronze-sidecar"
     assert [variable["name"] for variable in dashboard["templating"]["list"]] == ["datasource", "job", "pod"]
     identities = [panel["id"] for panel in dashboard["panels"]]
-    assert len(set(identities)) == len(identities) == 10
+    assert len(set(identities)) == len(identities) == 12
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
-    assert len(set(places)) == 10
+    assert len(set(places)) == 12
+    # Each says what it shows, in a sentence.
+    assert all(panel["description"].endswith(".") for panel in dashboard["panels"])

@@ -252,6 +252,8 @@ def helm_test(pod: Pod, servers: str = "", seconds: int = 60) -> subprocess.Comp
     [container] = pod.objects["Pod", f"{NAME}-test"]["spec"]["containers"]
     variables = {each["name"]: each["value"] for each in container["env"]}
     service, _, port = variables["SIDECARS"].partition(":")
+    # A pod finds its own name in its file of hosts, before any service of that name.
+    assert service != pod.objects["Pod", f"{NAME}-test"]["spec"].get("hostname", f"{NAME}-test")
     assert pod.objects["Service", service]["spec"]["ports"] == [{"name": "admin", "port": int(port)}]
     variables |= {"SIDECARS": f"{HOST}:{port}", "SERVERS": servers, "DEADLINE_SECONDS": str(seconds)}
     program, *arguments = container["command"]

@@ -236,6 +236,7 @@ def test_shapes_that_kubernetes_would_refuse_are_refused_by_the_schema(helm: str
             "--set-json",
             'extraContainers=[{"image": "x"}]',
         ),
+        *("--set-json", 'extraInitContainers=[{"name": "x", "image": "x", "args": [1]}]'),
         *("--set-json", 'service.internalTrafficPolicy="Near"', "--set-json", 'volumes=[{"emptyDir": {}}]'),
     )
     assert done.returncode != 0
@@ -249,10 +250,27 @@ def test_shapes_that_kubernetes_would_refuse_are_refused_by_the_schema(helm: str
         "'/pipeline/startingDeadlineSeconds': minimum: got 5, want 10",
         "'/server/ports/0': missing property 'name'",
         "'/extraContainers/0': missing property 'name'",
+        "'/extraInitContainers/0/args/0': got number, want string",
         "'/service/internalTrafficPolicy': value must be one of",
         "'/volumes/0': missing property 'name'",
     ):
         assert part in done.stderr
+
+
+def test_extra_containers_have_no_secrets_in_plain_text_either(helm: str) -> None:
+    container = {"name": "x", "image": "x", "args": ["--token=hunter2"]}
+    variables = [{"name": "DB_PASSWORD", "value": "hunter2"}]
+    found = problems(
+        helm,
+        f"extraContainers={json.dumps([container])}",
+        f"extraInitContainers={json.dumps([container | {'args': [], 'env': variables}])}",
+    )
+    assert [each.partition(" ")[0] for each in found] == [
+        "extraInitContainers[0].env:",
+        "extraContainers[0].args[0]",
+    ]
+    assert "the Secret that extraInitContainers[0].envFrom names" in found[0]
+    assert "hunter2" not in "".join(found)
 
 
 def test_a_server_of_another_chart_brings_its_own_volumes_and_ports(helm: str) -> None:

@@ -112,7 +112,7 @@ def test_everything_in_an_image_comes_from_trees_with_one_time(file: str) -> Non
     for stage, source, target in sources:
         assert (source, target) == ("/image/", "/")
         made = [step for step in found[stage] if step.name == "RUN"][-1].text
-        assert "touch --no-dereference" in made or "tools/image/tree.py" in made
+        assert "touch --no-dereference" in made or "tools/image_tree.py" in made
         assert made.endswith(("{} +", "--tree /image"))
         assert any(step.text == f"SOURCE_DATE_EPOCH={EPOCH}" for step in found[stage] if step.name == "ARG")
 

@@ -43,7 +43,7 @@ def test_spark_runs_as_a_user_without_a_name(java: None, tmp_path: Path) -> None
     with_files = ["sh", "-ec", 'mount --bind "$0" /etc/nsswitch.conf && exec "$@"']
     done = subprocess.run(
         [
-            *("unshare", "--mount", *with_files, str(ROOT / "tools/image/nsswitch.conf")),
+            *("unshare", "--mount", *with_files, str(ROOT / "tools/nsswitch.conf")),
             *as_user(sys.executable, "-c", PROGRAM, str(home), user=NOBODY_KNOWS, group=NOBODY_KNOWS),
         ],
         env={

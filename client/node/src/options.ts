@@ -19,11 +19,11 @@ export interface Options {
   /** Additional meta entries for every event. */
   readonly meta?: Readonly<Record<string, string>> | undefined;
 
-  /** A batch is sent when it has this many events, */
+  /** While nothing is in flight an event is sent at once. Others gather until they are this many, */
   readonly batchEvents?: number | undefined;
   /** or this many bytes, */
   readonly batchBytes?: number | undefined;
-  /** or when its first event has waited this long. */
+  /** or the first of them has waited this long, or everything before them is acknowledged. */
   readonly batchDelayMs?: number | undefined;
 
   /** Maximum number of events, sent or not, that are kept until they are acknowledged. */
@@ -59,8 +59,8 @@ const DEFAULTS = {
   origin: 'unspecified' as Origin,
   requestId: '',
   sessionId: '',
-  batchEvents: 256,
-  batchBytes: 65_536,
+  batchEvents: 1024,
+  batchBytes: 262_144,
   batchDelayMs: 5,
   bufferEvents: 100_000,
   bufferBytes: 64 * 1024 * 1024,

@@ -216,7 +216,7 @@ export class Session {
   /** Acts on the buffer's state: a batch to send now or soon, drops to report. */
   private checkBuffer(): void {
     if (this.isDetached) return;
-    if (this.buffer.hasBatch) this.connection.work();
+    if (this.buffer.hasBatch || this.window.isIdle) this.connection.work();
     if (this.buffer.isTimed && !this.batchTimer) {
       this.batchTimer = setTimeout(() => this.onBatchTimer(), timerDelay(this.settings.batchDelayMs));
     }

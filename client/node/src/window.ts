@@ -46,6 +46,11 @@ export class Window {
     return this.nextSequence - this.kept.length - 1;
   }
 
+  /** Whether nothing is in flight. */
+  get isIdle(): boolean {
+    return !this.sent;
+  }
+
   /** Position of the first unacknowledged event, or of the next event if there is none. */
   get oldestPosition(): number {
     return this.kept.first?.firstPosition ?? this.buffer.oldestPosition;
@@ -144,6 +149,8 @@ export class Window {
   private number(): Numbered | undefined {
     const events = this.credits.events - this.sentEvents;
     const bytes = this.credits.bytes - this.sentBytes;
+    // Nothing is gained by waiting for more.
+    if (this.isIdle) this.buffer.markDue();
     // What is larger than a batch may be is cut at once; what only has to wait is not.
     const cut = !this.sent || (events >= MOST_EVENTS && bytes >= this.largestBatch);
     const batch = this.buffer.take(Math.min(events, MOST_EVENTS), Math.min(bytes, this.largestBatch), cut);

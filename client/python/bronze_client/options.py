@@ -47,12 +47,12 @@ class Options:
     meta: Mapping[str, str] | None = None
     """Additional meta entries for every event."""
 
-    batch_events: int = 256
-    """A batch is sent when it has this many events,"""
-    batch_bytes: int = 65_536
+    batch_events: int = 1024
+    """While nothing is in flight an event is sent at once. Others gather until they are this many,"""
+    batch_bytes: int = 262_144
     """or this many bytes,"""
     batch_delay: float = 0.005
-    """or when its first event has waited this many seconds."""
+    """or the first of them has waited this many seconds, or everything before them is acknowledged."""
 
     buffer_events: int = 100_000
     """Maximum number of events, sent or not, that are kept until they are acknowledged."""

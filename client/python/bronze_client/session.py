@@ -202,7 +202,7 @@ class Session:
 
     def _look(self) -> None:
         """See what the buffer has: a batch to send or to send soon, drops to report."""
-        if self.buffer.has_batch:
+        if self.buffer.has_batch or self._window.is_idle:
             self._connection.work.set()
         if self.buffer.is_timed and self._batch_timer is None:
             self._batch_timer = self._loop.call_later(self._options.batch_delay, self._on_batch_timer)

@@ -47,6 +47,11 @@ class Window:
         return self._next_sequence - len(self._sent) - len(self._unsent) - 1
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._sent
+
+    @property
     def oldest_position(self) -> int:
         """Of the first event that is not acknowledged; of the next one if there is none."""
         for kept in (self._sent, self._unsent):
@@ -129,6 +134,9 @@ class Window:
     def _number(self) -> Numbered | None:
         events = self._credits.events - self._sent_events
         size = self._credits.bytes - self._sent_bytes
+        if self.is_idle:
+            # Nothing is gained by waiting for more.
+            self._buffer.mark_due()
         batch = self._buffer.take(
             min(events, MOST_EVENTS),
             min(size, self._largest_batch),

@@ -10,8 +10,8 @@
 {{- end -}}
 
 {{- define "bronze-sidecar.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "bronze-sidecar.labels" -}}
@@ -39,7 +39,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* Labels of every pod with this sidecar in it, whichever chart makes the pod. */}}
 {{- define "bronze-sidecar.podLabels" -}}
-bronze-sidecar: {{ include "bronze-sidecar.fullname" . }}
+bronze-sidecar: {{ include "bronze-sidecar.fullname" . | quote }}
 {{- end -}}
 
 {{/* Labels of the pod that `helm test` runs. */}}

@@ -134,6 +134,14 @@ a newline at its end. Each template yields problems as lines, and never repeats 
 {{ include "bronze-sidecar.envProblems" (dict "root" $ "where" (printf "%s.env" $part) "env" $values.env "secret" $secret) }}
 {{ include "bronze-sidecar.argProblems" (dict "root" $ "lists" (list (list (printf "%s.command" $part) $values.command) (list (printf "%s.args" $part) $values.args)) "secret" $secret) }}
 {{- end }}
+{{- range $field := list "extraInitContainers" "extraContainers" }}
+{{- range $index, $container := get $.Values $field }}
+{{- $where := printf "%s[%d]" $field $index }}
+{{- $secret := printf "%s.envFrom" $where }}
+{{ include "bronze-sidecar.envProblems" (dict "root" $ "where" (printf "%s.env" $where) "env" .env "secret" $secret) }}
+{{ include "bronze-sidecar.argProblems" (dict "root" $ "lists" (list (list (printf "%s.command" $where) .command) (list (printf "%s.args" $where) .args)) "secret" $secret) }}
+{{- end }}
+{{- end }}
 {{- with .Values.pipeline.maintenance }}
 {{ include "bronze-sidecar.argProblems" (dict "root" $ "lists" (list (list "pipeline.maintenance.tables" .tables) (list "pipeline.maintenance.args" .args)) "secret" "pipeline.existingSecret") }}
 {{- end }}

@@ -123,7 +123,7 @@ Each template yields problems as lines, with the remedy.
 {{- $spool := .Values.sidecar.spool -}}
 {{- $variables := include "bronze-sidecar.variables" . -}}
 {{- $spilling := "" -}}
-{{- range $backend := list "kafka" "nats" "kinesis" "redis" "sqs" -}}
+{{- range $backend, $_ := .Files.Get "files/required-options.json" | fromJson -}}
 {{- if eq (get (get $.Values.config $backend | default dict) "when_full" | default "wait") "spill" -}}{{- $spilling = printf "config.%s.when_full" $backend -}}{{- end -}}
 {{- end -}}
 {{- $elsewhere := or .Values.existingSecret.environment (regexMatch "(?m)^SIDECAR_[A-Z]+_WHEN_FULL$" $variables) -}}

@@ -2,6 +2,7 @@
 
 from bronze_cli.values.addresses import (
     UNIX,
+    UNIX_PATH_LIMIT,
     Broker,
     Host,
     ListenAddress,
@@ -32,6 +33,7 @@ from bronze_cli.values.scalars import (
 __all__ = [
     "STANDARD_INPUT",
     "UNIX",
+    "UNIX_PATH_LIMIT",
     "Broker",
     "Choice",
     "File",

@@ -35,9 +35,10 @@ def run(arguments: Sequence[str]) -> int:
     import uvloop  # noqa: PLC0415
 
     from bronze_sidecar.app import Sidecar  # noqa: PLC0415
+    from bronze_sidecar.workers.supervisor import Supervisor  # noqa: PLC0415
 
     async def serve() -> int:
-        return await Sidecar(config).run()
+        return await (Supervisor(config, arguments) if config.workers > 1 else Sidecar(config)).run()
 
     return uvloop.run(serve())
 

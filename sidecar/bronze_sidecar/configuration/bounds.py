@@ -10,6 +10,8 @@ DEFAULT_MEMORY = 512 * MEBIBYTE
 # The interpreter, its libraries, and what the allocator keeps.
 OWN_MEMORY = 128 * MEBIBYTE
 LEAST_MEMORY = 192 * MEBIBYTE
+# The process that watches over workers.
+SUPERVISOR_MEMORY = 64 * MEBIBYTE
 CGROUP_FILES = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -47,6 +49,11 @@ def bounds(memory: int, max_event_bytes: int) -> Bounds:
         max_streams=streams,
         max_sessions=streams * SESSIONS_OF_STREAM,
     )
+
+
+def worker_memory(memory: int, workers: int) -> int:
+    """Return how much of the memory each process has that takes events."""
+    return memory if workers == 1 else (memory - SUPERVISOR_MEMORY) // workers
 
 
 def request_bytes(max_event_bytes: int) -> int:

@@ -29,11 +29,14 @@ from bronze_cli.values import (
 from bronze_sidecar.configuration.bounds import (
     DEFAULT_MEMORY,
     LEAST_MEMORY,
+    SUPERVISOR_MEMORY,
     available_memory,
     bounds,
     least_dead_letter_bytes,
+    worker_memory,
 )
 from bronze_sidecar.configuration.file import from_file
+from bronze_sidecar.configuration.worker_count import WorkerCount, resolved
 from bronze_sidecar.routing.route import trial_faults
 from bronze_sidecar.sinks import BACKENDS, Backend
 
@@ -82,6 +85,12 @@ class Config:
         "Memory that the process may use; by default the limit of its container, or this if there is none."
         " The bounds below follow from it unless they are given.",
         default=DEFAULT_MEMORY,
+    )
+    workers: int = option(
+        WorkerCount(),
+        "Processes that take events, each from streams of its own; auto means one for each processor that the"
+        " container has. They share the memory limit; bounds that are given are those of each.",
+        default=1,
     )
     max_event_bytes: int = option(
         Integer(1024, 64 * MEBIBYTE), "Largest event to accept, as JSON or as an envelope.", default=MEBIBYTE
@@ -176,7 +185,9 @@ def configure(flags: Given, environ: Mapping[str, str]) -> Config:
     backends = [_backend(cls, given, values, problems) for cls in BACKENDS]
     own = {each.attribute: values[each.path] for each in PROCESS_OPTIONS if each.path in values}
     own.setdefault("memory_limit", available_memory())
-    derived = bounds(own["memory_limit"], own.get("max_event_bytes", MEBIBYTE))._asdict()
+    own["workers"] = resolved(own.get("workers", 1), own["memory_limit"])
+    each = worker_memory(own["memory_limit"], own["workers"])
+    derived = bounds(each, own.get("max_event_bytes", MEBIBYTE))._asdict()
     config = Config(
         backends=tuple(backend for backend in backends if backend),
         places={path: where for path, (where, _) in given.items()},
@@ -222,6 +233,15 @@ def _spool_faults(config: Config) -> Iterator[tuple[str, Fault]]:
         )
     if config.spool_dir and not spilling:
         yield "spool_dir", Fault("has no effect on its own.", "Add --<back end>-when-full=spill.")
+    if spilling and config.workers > 1:
+        yield (
+            "workers",
+            Fault(
+                f"does not go with --{spilling[0]}-when-full=spill: what one worker has on disk would come"
+                " behind what its stream sends through another.",
+                "Remove one of them.",
+            ),
+        )
 
 
 def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
@@ -231,7 +251,13 @@ def _process_faults(config: Config) -> Iterator[tuple[str, Fault]]:
     if config.max_event_bytes > config.max_queue_bytes:
         yield "max_event_bytes", Fault("is larger than the whole queue, --max-queue-bytes.")
     yield from _spool_faults(config)
-    least = least_dead_letter_bytes(config.max_event_bytes)
+    if worker_memory(config.memory_limit, config.workers) < LEAST_MEMORY:
+        least = config.workers * LEAST_MEMORY + SUPERVISOR_MEMORY
+        yield (
+            "workers",
+            Fault(f"{config.workers} need a --memory-limit of {Size(0, least).show(least)} or more."),
+        )
+    least = least_dead_letter_bytes(config.max_event_bytes) * config.workers
     if config.dead_letter_file and config.dead_letter_max_bytes < least:
         yield (
             "dead_letter_max_bytes",

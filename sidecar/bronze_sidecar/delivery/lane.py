@@ -20,6 +20,7 @@ from bronze_sidecar.delivery.destinations import Destinations
 from bronze_sidecar.delivery.held import HeldKey
 from bronze_sidecar.delivery.redirect import Redirect
 from bronze_sidecar.delivery.spilling import SpillBounds, Spilling
+from bronze_sidecar.envelope import native
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
@@ -42,7 +43,7 @@ class Lane:
     def __init__(self, backend: Backend, config: Config, metrics: LaneMetrics) -> None:
         self.backend = backend
         self.name = backend.name
-        self.route = Route(backend.rules())
+        self.route = Route(backend.rules(), is_native=config.native and native.IS_INSTALLED)
         self.metrics = metrics
         self.connected = asyncio.Event()
         """Set once the back end has been reached for the first time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -341,8 +341,9 @@ class Spilling:
             ticket.stored(len(chunk.events) - len(records))
         self._on_change()
 
-    def _addressed(self, events: Iterable[Event]) -> list[Record]:
-        addressed = ((self._route.address(event), event) for event in events)
+    def _addressed(self, events: Sequence[Event]) -> list[Record]:
+        addresses = self._route.addresses([[event] for event in events], are_traced=True)
+        addressed = zip(addresses, events, strict=True)
         return [Record(address, event) for address, event in addressed if address is not None]
 
     async def _in_thread(self, call: Callable[..., Result], *arguments: object) -> Result:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import TYPE_CHECKING
+__all__ = ["INTERFACE", "IS_INSTALLED", "compiled"]
 
-if TYPE_CHECKING:
-    from bronze_sidecar_native import JsonMapper, Scanner
+INTERFACE = 1
+"""Increased whenever what the compiled part offers changes, so that an older or newer one is not used."""
 
-    from bronze_sidecar.envelope.event import Event
-
-IS_INSTALLED = importlib.util.find_spec("bronze_sidecar_native") is not None
-
-
-def scanner_type() -> type[Scanner[Event]]:
-    """Return the scanner of envelopes; it must be installed."""
-    from bronze_sidecar_native import Scanner  # noqa: PLC0415 - only where it is installed
-
-    return Scanner
-
-
-def json_mapper_type() -> type[JsonMapper[Event]]:
-    """Return the mapper of JSON lines; it must be installed."""
-    from bronze_sidecar_native import JsonMapper  # noqa: PLC0415 - only where it is installed
-
-    return JsonMapper
+try:
+    import bronze_sidecar_native as compiled
+except ImportError:  # not installed, or made for another system
+    IS_INSTALLED = False
+else:
+    IS_INSTALLED = getattr(compiled, "INTERFACE", None) == INTERFACE

@@ -27,7 +27,7 @@ from bronze_sidecar.mapping.limits import LONGEST_NAME
 from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
 from bronze_sidecar.mapping.stream_end import end_event
 from bronze_sidecar.routing.route import Route
-from bronze_sidecar.routing.rules import Record
+from bronze_sidecar.routing.rules import TRACE_HEADERS, Record
 from bronze_sidecar.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -278,7 +278,8 @@ class Intake:
         self._id_prefix = f"{context.stream_id}:"
         own = {"request_id": context.request_id, "session_id": context.session_id, **context.meta}
         self._context_meta = {key: value for key, value in own.items() if value or key in context.meta}
-        self._needs_meta = any(lane.route.needs_meta for lane in self._lanes)
+        self._is_traced = not context.meta.keys().isdisjoint(TRACE_HEADERS)
+        self._needs_meta = self._is_traced or any(lane.route.needs_meta for lane in self._lanes)
         self._source_field = string_field(_SOURCE, context.source)
         self._origin_field = varint_field(_ORIGIN, context.origin)
         self._scanner = self._make_scanner() if admission.is_native else None
@@ -286,7 +287,7 @@ class Intake:
         """That of the newest event; empty if there was none."""
 
     def _make_scanner(self) -> Scanner[Event]:
-        return native.scanner_type()(
+        return native.compiled.Scanner(
             Event,
             id_prefix=self._id_prefix,
             source=(self.context.source, self._source_field),
@@ -339,7 +340,8 @@ class Intake:
         untaken = events
         parts: list[tuple[Entrance, list[Record], int]] = []
         for lane in self._lanes:
-            addressed = zip(lane.route.addresses(groups), events, strict=True)
+            addresses = lane.route.addresses(groups, are_traced=self._is_traced)
+            addressed = zip(addresses, events, strict=True)
             records = [Record(address, event) for address, event in addressed if address is not None]
             if len(records) == len(events):
                 untaken = []

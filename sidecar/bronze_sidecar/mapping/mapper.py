@@ -128,7 +128,7 @@ class Mapper:
         self._frames: dict[tuple[object, ...], _Frame] = {}
         self._compiled = None
         if is_native:
-            self._compiled = native.json_mapper_type()(
+            self._compiled = native.compiled.JsonMapper(
                 Event,
                 id_prefix=self._id_prefix,
                 most_events=most_events,

@@ -9,9 +9,10 @@ from typing import Any
 
 from bronze_cli.problems import Fault, shorten
 
+from bronze_sidecar.envelope import native
 from bronze_sidecar.envelope.event import Event, Groups
 from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
-from bronze_sidecar.routing.rules import Address, Rules
+from bronze_sidecar.routing.rules import TRACE_HEADERS, Address, Rules
 from bronze_sidecar.routing.template import FIELDS, Template
 
 # What a back end's addresses may take; one takes about this much beside its texts, with what a sink prepares.
@@ -19,6 +20,7 @@ CACHE_BYTES = 16 << 20
 ADDRESS_BYTES = 1024
 LONGEST_KEY = 1024
 """Values that are longer together are not remembered."""
+MOST_TRACED = 1024
 
 AWKWARD_VALUES = (
     "BTC/USDT",
@@ -42,8 +44,10 @@ AWKWARD_VALUES = (
 class Route:
     """What one back end does with events."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, *, is_native: bool = native.IS_INSTALLED) -> None:
         self.rules = rules
+        self.is_native = is_native
+        """Whether the sink uses compiled code."""
         self._cases = frozenset(PAYLOAD_CASES) if rules.include is None else rules.include
         self.address = _compile(rules, self._cases)
         """Returns where an event goes, or None if its payload case is filtered."""
@@ -53,6 +57,9 @@ class Route:
         self.has_event_headers = bool(self._templated or rules.meta_prefix)
         """Whether headers other than the event's id differ between events of one address."""
 
+        given = {*rules.static_headers, *rules.templated_headers}
+        self._trace_headers = [name for name in TRACE_HEADERS if name not in given][: rules.room_for_trace]
+        self._traced: dict[tuple[Address, tuple[tuple[str, str], ...]], Address] = {}
         self.needs_meta = bool(rules.meta_prefix) or any(template.uses_meta for template in rules.templates())
         """Whether an event's meta is used."""
         self.remembered: Any = None
@@ -62,15 +69,33 @@ class Route:
         """Return whether events of a payload case are published."""
         return payload_case in self._cases
 
-    def addresses(self, groups: Groups) -> list[Address | None]:
+    def addresses(self, groups: Groups, *, are_traced: bool = False) -> list[Address | None]:
         """Return where each event goes."""
-        address_of = self.address
+        address_of = self._traced_address if are_traced and self._trace_headers else self.address
         if self._names_ids:
             return [address_of(event) for group in groups for event in group]
         addresses: list[Address | None] = []
         for group in groups:
             addresses += [address_of(group[0])] * len(group)
         return addresses
+
+    def _traced_address(self, event: Event) -> Address | None:
+        """Return an event's address with the headers of its trace.
+
+        Each trace has addresses of its own, so that records without one cost no more than before.
+        """
+        address = self.address(event)
+        meta = event.meta
+        trace = tuple((name, value) for name in self._trace_headers if (value := meta.get(name)))
+        if not address or not trace:
+            return address
+        known = self._traced.get((address, trace))
+        if known is None:
+            if len(self._traced) >= MOST_TRACED:
+                self._traced.clear()
+            known = Address(address.destination, address.key, (*address.headers, *trace))
+            self._traced[address, trace] = known
+        return known
 
     def event_headers(self, event: Event) -> list[tuple[str, str]]:
         """Return the headers that depend on the individual event, without its id."""
@@ -83,7 +108,7 @@ class Route:
     def headers(self, event: Event, address: Address | None = None) -> list[tuple[str, str]]:
         """Return all headers (fields, attributes) of the event's record."""
         rules = self.rules
-        address = address or self.address(event)
+        address = address or self._traced_address(event)
         headers = [*(address.headers if address else ()), *self.event_headers(event)]
         if rules.id_header:
             headers.append((rules.id_header, event.id))

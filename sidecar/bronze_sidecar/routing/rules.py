@@ -16,6 +16,8 @@ from bronze_sidecar.routing.template import Template
 FREE_TEXT = Target(noun="text", limit=0, text_fault=control_character, escape_character="")
 """Header and attribute values: nothing is escaped."""
 
+TRACE_HEADERS = ("traceparent", "tracestate")
+"""What carries a trace from one program to the next, by W3C's Trace Context: entries of meta, and headers."""
 DEFAULT_KEY = "{{exchange}}|{{symbol}}|{{payloadCase}}"
 
 
@@ -43,6 +45,8 @@ class Rules:
     templated_headers: Mapping[str, Template] = field(default_factory=dict)
     meta_prefix: str = ""
     """Meta entries become headers under this prefix; empty means they do not."""
+    room_for_trace: int = len(TRACE_HEADERS)
+    """How many trace headers a record may have; none where the envelope's meta stands for headers."""
     drop_empty_headers: bool = False
     headers_noun: str = "headers"
 

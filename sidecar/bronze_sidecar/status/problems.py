@@ -13,6 +13,8 @@ Facts = Mapping[str, Any]
 MOST_PRODUCERS = 5
 """That are named one by one."""
 MUCH_MEMORY = 0.9
+FULL = 0.98
+"""The last of a batch may not fit."""
 
 
 def problems(facts: Facts) -> list[dict[str, object]]:
@@ -111,6 +113,8 @@ def _waiting(backend: Facts) -> str:
     )
     if backend.get("on_disk_events"):
         text += f" {plural(backend['on_disk_events'], 'event')} wait on disk."
+    if fill >= FULL and "disk" not in backend:
+        text += " The queue is full: producers wait."
     return text + " They will be delivered when it is back; none of them is lost."
 
 

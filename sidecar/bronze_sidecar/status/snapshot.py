@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -74,6 +75,7 @@ class Snapshot:
         before = self.history.before(sample.time)
         facts: dict[str, Any] = {
             "version": version(),
+            "pid": os.getpid(),
             "time": iso(now),
             "started": iso(self._started),
             "uptime_seconds": round(now - self._started),

@@ -20,7 +20,12 @@ from bronze_sidecar.tap.view import View
 MOST_VIEWS = 4
 SEND_SECONDS = 0.1
 """Many events in one message cost less than one by one."""
-_HERE = re.compile(r"unix:.*|ipv4:127\..*|ipv6:(\[|%5B)::1(\]|%5D):\d+")
+_HERE = re.compile(r"unix:.*|ipv4:127\.[\d.]+:\d+|ipv6:(\[|%5B)(::1|::ffff:127\.[\d.]+)(\]|%5D):\d+")
+
+
+def is_here(peer: str) -> bool:
+    """Tell from gRPC's name of a caller whether it is on this machine."""
+    return _HERE.fullmatch(peer) is not None
 
 
 class TapService:
@@ -69,7 +74,7 @@ class TapService:
     def _refusal(self, peer: str) -> tuple[grpc.StatusCode, str] | None:
         if not self._is_on:
             return grpc.StatusCode.PERMISSION_DENIED, "--tap=false: this sidecar shows no events"
-        if not _HERE.fullmatch(peer):
+        if not is_here(peer):
             return grpc.StatusCode.PERMISSION_DENIED, "events are shown on the sidecar's own machine alone"
         if len(self._views) >= MOST_VIEWS:
             return grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_VIEWS} look already"

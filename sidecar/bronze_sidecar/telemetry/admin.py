@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-from bronze_sidecar.telemetry.metrics import Metrics
+from bronze_cli.values import UNIX
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 REQUEST_LIMIT = 8192
 TIMEOUT_SECONDS = 10
@@ -18,7 +17,7 @@ MOST_CONNECTIONS = 128
 MOST_WATCHERS = 16
 WATCH_SECONDS = 1.0
 """Between two looks."""
-EVENTS = "/events"
+EVENTS, HEALTH = "/events", "/healthz"
 PATHS = "there are /, /events, /healthz, /reached, /readyz, /status and /metrics\n"
 # Nothing here is for other pages, nor for later.
 GUARDS = {
@@ -27,6 +26,13 @@ GUARDS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+class Measured(Protocol):
+    """What has metrics."""
+
+    @property
+    def registry(self) -> CollectorRegistry: ...
 
 
 class Facts(Protocol):
@@ -67,7 +73,7 @@ class AdminAnswer(NamedTuple):
 class Admin:
     """Answers GET requests; one connection, one answer. Those who watch the page are told what changes."""
 
-    def __init__(self, metrics: Metrics, facts: Facts, page: Page) -> None:
+    def __init__(self, metrics: Measured, facts: Facts, page: Page) -> None:
         self._metrics = metrics
         self._facts = facts
         self._page = page
@@ -76,9 +82,15 @@ class Admin:
         """How many watch the page."""
 
     async def start(self, address: str) -> asyncio.Server:
-        """Listen at host:port."""
+        """Listen at host:port, or at a unix socket."""
+        if address.startswith(UNIX):
+            path = address.removeprefix(UNIX)
+            return await asyncio.start_unix_server(self._serve, path, limit=REQUEST_LIMIT)
         host, _, port = address.rpartition(":")
         return await asyncio.start_server(self._serve, host.strip("[]"), int(port), limit=REQUEST_LIMIT)
+
+    async def prepare(self, path: str) -> None:
+        """Bring up to date what is answered from."""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections[writer] = None
@@ -91,6 +103,7 @@ class Admin:
                 method, path = _request(head)
                 watches = method == b"GET" and path == EVENTS and self.watchers < MOST_WATCHERS
                 if not watches:
+                    await self.prepare(path)
                     writer.write(self._response(method, path))
                     await writer.drain()
             if watches:
@@ -140,7 +153,7 @@ class Admin:
         return _head(answer.status, headers) + (answer.body if method == b"GET" else b"")
 
     def _answer(self, path: str) -> AdminAnswer:
-        if path == "/healthz":
+        if path == HEALTH:
             return AdminAnswer(HTTPStatus.OK, "text/plain", b"ok\n")
         if path == "/readyz":
             return _yes_or("ready", self._facts.not_ready())

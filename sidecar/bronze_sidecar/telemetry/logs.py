@@ -15,16 +15,18 @@ def logger() -> structlog.stdlib.BoundLogger:
     return log
 
 
-def set_up_logging(level: str, form: str) -> None:
-    """Log to standard error: readable on a terminal, JSON otherwise, unless told."""
+def set_up_logging(level: str, form: str, **always: object) -> None:
+    """Log to standard error: readable on a terminal, JSON otherwise, unless told; some facts in each line."""
     readable = form == "console" or (form == "auto" and sys.stderr.isatty())
     # https://no-color.org
     colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=colours) if readable else structlog.processors.JSONRenderer()
     )
+    structlog.contextvars.bind_contextvars(**always)
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

@@ -1,5 +1,7 @@
 //! Makes the sidecar's events of a producer's envelopes.
 
+use std::collections::HashMap;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyType};
 
@@ -183,7 +185,7 @@ impl Scanner {
             .and_then(|index| self.origins.get(index))
             .unwrap_or(&self.origins[0]);
         let meta = if self.needs_meta {
-            self.meta_of(py, facts)?
+            self.meta_of(py, facts, &mut names.metas)?
         } else {
             self.no_meta.bind(py).clone()
         };
@@ -203,21 +205,38 @@ impl Scanner {
     }
 
     /// Returns the meta of an event without its id; its own entries beat those of the stream.
-    fn meta_of<'py>(&self, py: Python<'py>, facts: &Facts) -> PyResult<Bound<'py, PyDict>> {
+    ///
+    /// Events alike share it: a sink that writes it makes the same bytes of it once.
+    fn meta_of<'py, 'a>(
+        &self,
+        py: Python<'py>,
+        facts: &Facts<'a>,
+        metas: &mut Metas<'py, 'a>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let own = facts.meta.iter().filter(|entry| entry.0 != "event_id");
+        let entries: Vec<_> = own.copied().collect();
+        if let Some(meta) = metas.get(&entries) {
+            return Ok(meta.clone());
+        }
         let meta = PyDict::new(py);
         for entry in &self.context_meta {
             meta.set_item(&entry.key, &entry.value)?;
         }
-        for (key, value) in facts.meta.iter().filter(|entry| entry.0 != "event_id") {
+        for (key, value) in &entries {
             meta.set_item(key, value)?;
         }
+        metas.insert(entries, meta.clone());
         Ok(meta)
     }
 }
 
-/// Texts that follow each other are mostly the same.
+/// By an event's own entries.
+type Metas<'py, 'a> = HashMap<Vec<(&'a str, &'a str)>, Bound<'py, PyDict>>;
+
+/// Texts that follow each other are mostly the same, and metas come again.
 #[derive(Default)]
 struct Names<'py, 'a> {
+    metas: Metas<'py, 'a>,
     exchange: Name<'py, 'a>,
     symbol: Name<'py, 'a>,
     data_type: Name<'py, 'a>,

@@ -103,6 +103,35 @@ async def test_a_partial_batch_is_sent_without_a_flush(client: ClientUnderTest) 
 
 
 @in_loop
+async def test_nothing_waits_for_company_while_nothing_is_in_flight(client: ClientUnderTest) -> None:
+    """The first event goes at once; others gather until that is acknowledged, or until there are enough."""
+    go_on = threading.Semaphore(0)
+
+    def script(requests: Requests) -> Responses:
+        next(requests)
+        yield opened()
+        for request in requests:
+            go_on.acquire(timeout=LONG)
+            yield acknowledged(request.batch.sequence)
+
+    with ScriptedSidecar(script) as sidecar:
+        async with client.connect(sidecar.address, batch_events=3, batch_delay=2 * LONG) as publisher:
+            await publisher.publish(b"a")
+            await until(lambda: len(sidecar.batches()) == 1)
+            await publisher.publish(b"b")
+            await publisher.publish(b"c")
+            go_on.release()
+            await until(lambda: len(sidecar.batches()) == 2)
+            await publisher.publish_all([b"d", b"e", b"f", b"g"])
+            await until_inside(publisher, lambda inside: inside.sent_events == 5)
+            go_on.release(2)
+            await until(lambda: len(sidecar.batches()) == 4)
+            go_on.release()
+    batches = [list(batch.envelopes) for batch in sidecar.batches()]
+    assert batches == [[b"a"], [b"b", b"c"], [b"d", b"e", b"f"], [b"g"]]
+
+
+@in_loop
 async def test_a_unix_socket_works_as_well(client: ClientUnderTest, tmp_path: Path) -> None:
     sidecar = ScriptedSidecar(obliging)
     sidecar.start(f"unix://{tmp_path}/s.sock")

@@ -202,3 +202,10 @@ def test_what_cannot_be_read_to_its_end_is_explained_up_to_there(tmp_path, capsy
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[0])["line"] == 1
     assert "the gzip data is cut off" in output.err
+
+
+def test_a_trace_of_the_stream_is_explained(explain):
+    _, text = explain([TRADE], *NATS, "--meta", "traceparent:00-a-b-01")
+    assert "header       traceparent=00-a-b-01  by the stream's trace context (--meta)" in " ".join(
+        part for part in text.splitlines() if "traceparent" in part
+    )

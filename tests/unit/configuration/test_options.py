@@ -24,6 +24,7 @@ PROCESS = words("""
     --config --listen --admin-listen --tls-cert-file --tls-key-file --tls-client-ca-file --insecure
     --socket-mode --log-level --log-format --grace-seconds --max-event-bytes
     --memory-limit --max-queue-events --max-queue-bytes --max-streams --max-sessions --native
+    --workers
     --tap --spool-dir --spool-max-bytes --retry-limit --retry-backoff-ms --retry-backoff-max-ms
     --dead-letter-file --dead-letter-max-bytes
 """)
@@ -120,6 +121,7 @@ VALUES: list[tuple[str, str, object, list[str]]] = [
     ("--max-streams", "5", 5, []),
     ("--max-sessions", "9", 9, []),
     ("--native", "false", False, []),
+    ("--workers", "2", 2, []),
     ("--tap", "false", False, []),
     ("--retry-limit", "3", 3, []),
     ("--retry-backoff-ms", "20", 20, []),

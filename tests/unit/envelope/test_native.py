@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import runpy
 import shutil
+import sys
+from types import SimpleNamespace
 
 import pytest
 from bronze_client.schema import NormalizedEvent
 from bronze_sidecar.envelope import native
-from fuzz_native import Comparison
+from fuzz_native import CONTEXTS, OPTIONS, Comparison, intake
 from odd_envelopes import USUAL, odd_envelope, varint
 
 BATCHES = int(os.environ.get("BATCHES", "2000"))
@@ -58,3 +61,26 @@ def test_both_make_the_same_of_odd_envelopes(comparison: Comparison) -> None:
 def test_both_make_the_same_of_an_envelope(comparison: Comparison, envelope: bytes) -> None:
     assert comparison.differs(envelopes=[USUAL, envelope, USUAL])[0] == ""
     assert comparison.differs(envelopes=[USUAL, envelope, USUAL], levels=(0, 5, 2**32 - 1))[0] == ""
+
+
+@pytest.mark.parametrize("found", [None, SimpleNamespace(), SimpleNamespace(INTERFACE=native.INTERFACE + 1)])
+def test_a_package_that_cannot_be_used_is_as_if_it_were_not_there(
+    found: SimpleNamespace | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bronze_sidecar_native", found)  # type: ignore[arg-type]
+    assert not runpy.run_path(native.__file__)["IS_INSTALLED"]
+
+
+@needs_it
+def test_events_alike_share_their_meta() -> None:
+    scanner = intake(OPTIONS["with meta"], CONTEXTS[1], native=True)._scanner
+    assert scanner
+    other = USUAL + NormalizedEvent(meta={"another": "x"}).SerializeToString()
+    own_id = USUAL + NormalizedEvent(meta={"event_id": "x"}).SerializeToString()
+    events, _ = scanner.scan([USUAL, other, own_id], 0, [], b"")
+    assert [event.meta for event in events] == [
+        {"request_id": "r", "k": "v", "other": "", "data_type": "trade"},
+        {"request_id": "r", "k": "v", "other": "", "data_type": "trade", "another": "x"},
+        {"request_id": "r", "k": "v", "other": "", "data_type": "trade"},
+    ]
+    assert events[0].meta is events[2].meta

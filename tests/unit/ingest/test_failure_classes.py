@@ -10,7 +10,7 @@ from bronze_sidecar.errors import Rejected
 from bronze_sidecar.ingest.dead_letters import Kind
 from bronze_sidecar.ingest.failure_classes import class_of, payload_case_of
 from bronze_sidecar.ingest.intake import LONG_NAMES, NO_EXCHANGE, NO_PAYLOAD, NOT_AN_ENVELOPE
-from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
+from bronze_sidecar.mapping.mapper import Mapper, StreamContext
 from bronze_sidecar.sinks.kafka.answers import TEXTS
 from bronze_sidecar.sinks.nats.answers import PERMANENT_CODES
 from bronze_sidecar.sinks.nats.confirmations import FORBIDDEN
@@ -30,7 +30,7 @@ TRADE: dict[str, Any] = {
 
 def reason_for(message: bytes) -> str:
     """Return why the mapper refuses a message."""
-    mapper = Mapper(StreamContext("s"), FrameCache(), most_events=1000, most_bytes=1 << 20)
+    mapper = Mapper(StreamContext("s"))
     with pytest.raises(Rejected) as refused:
         mapper.first_events(message, 0, b"")
     return str(refused.value)

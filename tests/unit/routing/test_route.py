@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from bronze_sidecar.routing import route as routes
 from bronze_sidecar.routing.route import Route
@@ -349,3 +352,53 @@ def test_awkward_symbols_never_give_two_instruments_one_topic():
 def test_a_symbol_of_300_characters_fits():
     route = route_of("--kafka-topic=b.{{exchange}}.{{symbol}}.{{payloadCase}}")
     assert len(destination(route, exchange="x" * 300, symbol="y" * 300)) <= 249
+
+
+TRACE = {"traceparent": "00-aa-bb-01", "tracestate": "a=b"}
+
+
+def traced_headers(backend: Any, meta: Mapping[str, str], *, are_traced: bool = True) -> list[str]:
+    """Return the names of the trace headers that an event with such meta gets."""
+    (address,) = Route(backend.rules()).addresses([[event(meta=meta)]], are_traced=are_traced)
+    assert address is not None
+    return [name for name, _ in address.headers if name in TRACE]
+
+
+def test_a_trace_goes_into_the_address_of_events_that_have_one():
+    nats = backend_of(*NATS)
+    assert traced_headers(nats, TRACE) == ["traceparent", "tracestate"]
+    assert traced_headers(nats, {"traceparent": "x", "tracestate": ""}) == ["traceparent"]
+    assert traced_headers(nats, {}) == []
+    assert traced_headers(nats, TRACE, are_traced=False) == []
+
+
+def test_a_trace_is_left_out_where_there_is_no_room_for_it():
+    def sqs(attributes: int) -> Any:
+        static = ",".join(f"a{number}:x" for number in range(attributes))
+        return backend_of(*SQS, f"--sqs-static-attributes={static}")
+
+    # Two of the ten attributes of a message are the sidecar's own.
+    assert traced_headers(sqs(6), TRACE) == ["traceparent", "tracestate"]
+    assert traced_headers(sqs(7), TRACE) == ["traceparent"]
+    assert traced_headers(sqs(8), TRACE) == []
+
+
+def test_an_operators_own_header_beats_the_trace():
+    assert traced_headers(backend_of(*NATS, "--nats-static-headers=tracestate:mine"), TRACE) == [
+        "tracestate",
+        "traceparent",
+    ]
+
+
+def test_where_meta_stands_for_headers_nothing_is_there_twice():
+    assert traced_headers(backend_of(*KINESIS), TRACE) == []
+
+
+def test_addresses_of_many_traces_do_not_fill_memory():
+    route = Route(backend_of(*NATS).rules())
+    for number in range(3000):
+        meta = {"traceparent": str(number)}
+        (address,) = route.addresses([[event(meta=meta)]], are_traced=True)
+        assert address is not None
+        assert address.headers[-1] == ("traceparent", str(number))
+    assert len(route._traced) <= 1024

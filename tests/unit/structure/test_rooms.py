@@ -15,6 +15,7 @@ PACKAGE = SIDECAR / "bronze_sidecar"
 # From the command line down to the envelope; what stands in one line may not know each other.
 ORDER = [
     {"cli"},
+    {"workers"},
     {"app"},
     {"status", "tap"},
     {"ingest"},
@@ -22,6 +23,7 @@ ORDER = [
     {"configuration"},
     {"sinks"},
     {"routing"},
+    {"sockets"},
     {"telemetry", "envelope", "errors"},
 ]
 LEVELS = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

@@ -1,11 +1,27 @@
 /** The messages of one stream that have not been handed over to the publishing thread yet. */
 import { guarded } from './guard.js';
 import type { ThreadStream } from './publishing-thread.js';
+import type { HookSettings } from './settings.js';
 import type { StreamDescription } from './thread-messages.js';
 
-// Passing a block costs the server's thread some microseconds, so a block should carry many messages.
-const BLOCK_EVENTS = 256;
-const BLOCK_CHARACTERS = 65_536;
+// Handing over a block costs the server's thread tens of microseconds, mostly for waking the other thread, so a block
+// should carry many messages; but it should be a small part of the buffer, into which it fits as a whole or not at all.
+const BLOCK_EVENTS = 1024;
+const BLOCK_CHARACTERS = 262_144;
+const LARGEST_PART = 1 / 4;
+
+/** How much a feed collects before it hands over. */
+export interface BlockLimits {
+  readonly events: number;
+  readonly characters: number;
+}
+
+export function blockLimits({ bufferEvents, bufferBytes }: HookSettings): BlockLimits {
+  return {
+    events: Math.min(BLOCK_EVENTS, bufferEvents * LARGEST_PART),
+    characters: Math.min(BLOCK_CHARACTERS, bufferBytes * LARGEST_PART),
+  };
+}
 
 /** Why a block cannot be handed over: no room for it, too many streams, or no thread. */
 export type Obstacle = 'full' | 'crowded' | 'stopped';
@@ -16,6 +32,7 @@ export interface FeedOptions {
   readonly description: StreamDescription;
   /** Whether messages that find no room wait; otherwise they are dropped. */
   readonly waits: boolean;
+  readonly block: BlockLimits;
 }
 
 export interface FeedOwner {
@@ -63,7 +80,8 @@ export class Feed {
     this.characters += text.length;
     // Whoever was asked to wait may still send what it has at hand; that goes with the rest.
     if (this.isWaiting) return;
-    if (this.events >= BLOCK_EVENTS || this.characters >= BLOCK_CHARACTERS) this.handOver();
+    const { events, characters } = this.options.block;
+    if (this.events >= events || this.characters >= characters) this.handOver();
     else if (this.texts.length === 1) this.owner.schedule(this);
   }
 
@@ -74,7 +92,7 @@ export class Feed {
     const place = this.owner.place(this.options, this.stream, this.events, size);
     if (typeof place !== 'string') {
       this.stream = place;
-      place.send(this.position, this.events, size, this.texts.join('\n'));
+      place.send(this.position, this.events, size, this.texts);
       this.hasGivenUp = false;
       this.clear();
     } else if (this.mayWait()) {

@@ -1,5 +1,12 @@
 /** The server's half: passes messages to the publishing thread in blocks, and starts that thread. */
-import { Feed, type FeedOptions, type FeedOwner, type Obstacle } from './feed.js';
+import {
+  type BlockLimits,
+  blockLimits,
+  Feed,
+  type FeedOptions,
+  type FeedOwner,
+  type Obstacle,
+} from './feed.js';
 import { guarded } from './guard.js';
 import { PublishingThread, reasonOf, type ThreadOwner, type ThreadStream } from './publishing-thread.js';
 import { say } from './say.js';
@@ -18,6 +25,7 @@ export class HandOver implements FeedOwner, ThreadOwner {
   private readonly feeds = new Set<Feed>();
   private readonly scheduled = new Set<Feed>();
   private readonly waiting: Waiting;
+  private readonly block: BlockLimits;
   private thread: PublishingThread | undefined;
   private nextStartMs = 0;
   private pauseMs = FIRST_PAUSE_MS;
@@ -30,13 +38,14 @@ export class HandOver implements FeedOwner, ThreadOwner {
     private readonly warnings: Warnings,
   ) {
     this.waiting = new Waiting(settings.address, settings.maxWaitMs);
+    this.block = blockLimits(settings);
   }
 
   /** Opens a stream; the sidecar learns of it with the first message. */
   open(description: StreamDescription, mayWait: boolean): Feed {
     this.streams += 1;
     const waits = mayWait && this.settings.whenFull === 'wait';
-    const feed = new Feed(this, { stream: this.streams, description, waits });
+    const feed = new Feed(this, { stream: this.streams, description, waits, block: this.block });
     this.feeds.add(feed);
     return feed;
   }

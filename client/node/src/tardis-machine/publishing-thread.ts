@@ -15,7 +15,14 @@ import {
   newCounters,
   RUNNING,
 } from './shared-counters.js';
-import type { FromPublisher, PublishingTask, StreamDescription, ToPublisher } from './thread-messages.js';
+import { newSharedText, TextWriter } from './shared-text.js';
+import type {
+  Block,
+  FromPublisher,
+  PublishingTask,
+  StreamDescription,
+  ToPublisher,
+} from './thread-messages.js';
 
 /** Is notified by the thread. */
 export interface ThreadOwner {
@@ -27,6 +34,8 @@ export interface ThreadOwner {
 export class PublishingThread {
   readonly startedMs = performance.now();
   private readonly counters = newCounters();
+  private readonly sharedText = newSharedText();
+  private readonly text = new TextWriter(this.sharedText, this.counters);
   private readonly news = new MessageChannel();
   private readonly worker: Worker;
   private hasEnded = false;
@@ -36,7 +45,13 @@ export class PublishingThread {
     source: string,
     private readonly owner: ThreadOwner,
   ) {
-    const task: PublishingTask = { settings, source, counters: this.counters, news: this.news.port2 };
+    const task: PublishingTask = {
+      settings,
+      source,
+      counters: this.counters,
+      text: this.sharedText,
+      news: this.news.port2,
+    };
     this.worker = new Worker(join(__dirname, 'publishing-worker.js'), {
       workerData: task,
       transferList: [task.news],
@@ -79,9 +94,10 @@ export class PublishingThread {
     return events * shares <= bufferEvents && size * shares <= bufferBytes;
   }
 
-  /** Counts a block as held. */
-  reserve(held: Counters, count: number, size: number): void {
-    hold(this.counters, held, count, size);
+  /** Hands over a block, and counts it as held. */
+  send(held: Counters, block: Omit<Block, 'text'>, lines: readonly string[]): void {
+    hold(this.counters, held, block.count, block.size);
+    this.post({ ...block, text: this.text.write(lines, block.size) ?? lines.join('\n') });
   }
 
   /** Opens a stream; returns undefined if there are too many. */
@@ -142,10 +158,9 @@ export class ThreadStream {
     return !events || this.thread.isShare(events + count, Atomics.load(this.held, HELD_BYTES) + size);
   }
 
-  /** Hands over `count` lines from a position on. */
-  send(position: number, count: number, size: number, text: string): void {
-    this.thread.reserve(this.held, count, size);
-    this.thread.post({ kind: 'block', stream: this.stream, position, count, size, text });
+  /** Hands over lines from a position on; each text may be several of them. */
+  send(position: number, count: number, size: number, lines: readonly string[]): void {
+    this.thread.send(this.held, { kind: 'block', stream: this.stream, position, count, size }, lines);
   }
 
   /** `position` is that of the message after the last one, handed over or not. */

@@ -6,6 +6,7 @@ import { type Options, settle } from '../options.js';
 import { Publisher } from '../publisher.js';
 import { Queue } from '../queue.js';
 import { type Counters, DONE, endFlush, HELD_STREAMS, release } from './shared-counters.js';
+import { TextReader } from './shared-text.js';
 import type {
   Block,
   FromPublisher,
@@ -17,7 +18,8 @@ import type {
 const CHECK_MS = 10;
 const REPORT_MS = 1_000;
 
-const { settings, source, counters, news } = workerData as PublishingTask;
+const { settings, source, counters, text: sharedText, news } = workerData as PublishingTask;
+const texts = new TextReader(sharedText, counters);
 const streams = new Map<number, PublishedStream>();
 /** Streams that are being closed. */
 const closing = new Set<Promise<void>>();
@@ -79,7 +81,7 @@ class PublishedStream {
     });
   }
 
-  add({ position, count, size, text }: Block): void {
+  add({ position, count, size }: Block, text: string | Uint8Array): void {
     this.skipTo(position);
     this.position = position + count;
     if (!this.publish(text, count)) {
@@ -132,7 +134,7 @@ class PublishedStream {
     return this.events > 0 || this.hasEnded;
   }
 
-  private publish(text: string, count: number): boolean {
+  private publish(text: string | Uint8Array, count: number): boolean {
     try {
       return this.publisher.publishLines(text, count);
     } catch (error) {
@@ -202,13 +204,17 @@ function post(message: FromPublisher): void {
   news.postMessage(message);
 }
 
+function textOf({ text }: Block): string | Uint8Array {
+  return typeof text === 'string' ? text : texts.read(text);
+}
+
 parentPort?.on('message', (message: ToPublisher) => {
   switch (message.kind) {
     case 'open':
       streams.set(message.stream, new PublishedStream(message.description, message.held));
       break;
     case 'block':
-      streams.get(message.stream)?.add(message);
+      streams.get(message.stream)?.add(message, textOf(message));
       break;
     case 'end':
       streams.get(message.stream)?.end(message.position, message.isPublished);

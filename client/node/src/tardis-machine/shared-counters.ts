@@ -10,13 +10,15 @@ export const HELD_STREAMS = 2;
 export const BUSY_STREAMS = 3;
 /** Index, of all streams: state of the flush at the end of the process. */
 export const FLUSH = 4;
+/** Index, of all streams: where the publishing thread has read up to in the shared text. */
+export const TEXT_READ = 5;
 
 /** States of the flush. `THREAD_ENDED` is final. */
 export const RUNNING = 0;
 export const DONE = 1;
 export const THREAD_ENDED = 2;
 
-const COUNT = 5;
+const COUNT = 6;
 
 export type Counters = Int32Array<SharedArrayBuffer>;
 

@@ -3,6 +3,7 @@ import type { MessagePort } from 'node:worker_threads';
 import type { Origin } from '../options.js';
 import type { HookSettings } from './settings.js';
 import type { Counters } from './shared-counters.js';
+import type { Region } from './shared-text.js';
 
 /** A stream as it is announced to the sidecar. */
 export interface StreamDescription {
@@ -18,6 +19,7 @@ export interface PublishingTask {
   readonly settings: HookSettings;
   readonly source: string;
   readonly counters: Counters;
+  readonly text: SharedArrayBuffer;
   /** Port for messages to the server's thread. */
   readonly news: MessagePort;
 }
@@ -31,7 +33,8 @@ export interface Block {
   readonly count: number;
   /** What it counts for in the buffer; released when the block is done. */
   readonly size: number;
-  readonly text: string;
+  /** Where it is in the shared text; itself if there was no room. */
+  readonly text: Region | string;
 }
 
 export type ToPublisher =

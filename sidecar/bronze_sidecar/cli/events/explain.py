@@ -31,7 +31,7 @@ from bronze_sidecar.ingest.failures import Failures, StreamFailures
 from bronze_sidecar.ingest.intake import Admission, Contents, Intake, Ticket
 from bronze_sidecar.mapping.mapper import StreamContext
 from bronze_sidecar.routing.route import Route
-from bronze_sidecar.routing.rules import Address, Record
+from bronze_sidecar.routing.rules import TRACE_HEADERS, Address, Record
 from bronze_sidecar.routing.template import Template
 from bronze_sidecar.sinks import Backend
 from bronze_sidecar.sinks.base import flag
@@ -237,7 +237,7 @@ def _header_by(lane: _Shown, name: str) -> str:
         return f"{_by(lane.backend, rules.templated_headers)}, {name}:{rules.templated_headers[name].text}"
     if rules.meta_prefix and name.startswith(rules.meta_prefix):
         return f"{flag(lane.backend, 'meta_headers_prefix')}={rules.meta_prefix}"
-    return "the sidecar itself"
+    return "the stream's trace context (--meta)" if name in TRACE_HEADERS else "the sidecar itself"
 
 
 def as_text(found: Mapping[str, Any], path: str) -> str:

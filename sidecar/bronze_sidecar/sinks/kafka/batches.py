@@ -8,13 +8,17 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from aiokafka import TopicPartition
+from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.partitioner import murmur2
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from bronze_sidecar.envelope import native
+from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Address, Record
 from bronze_sidecar.sinks.kafka.numbering import Numbering
@@ -25,8 +29,17 @@ BATCH_BYTES = 1_000_000
 MAGIC = 2
 # The attribute bits of a record batch.
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+COMPRESS = {
+    "none": None,
+    "gzip": gzip_encode,
+    "snappy": snappy_encode,
+    "lz4": lz4_encode,
+    "zstd": zstd_encode,
+}
 
 Header = tuple[str, bytes]
+MoreHeaders = Callable[[Event], list[tuple[str, str]]]
+"""Returns headers that differ between events of one address."""
 
 
 class Partition:
@@ -67,20 +80,28 @@ class Topic:
         self.partitions = self._all[:count]
 
 
-class Parcel:
-    """A batch of records for one partition."""
+class RecordBatch(Protocol):
+    """A batch that is being built."""
 
-    __slots__ = ("_builder", "_data", "append", "breaks", "is_uncertain", "partition", "places", "records")
+    def fill(
+        self,
+        records: list[Record],
+        start: int,
+        frame: bytes,
+        id_header: str,
+        more_headers: MoreHeaders | None,
+    ) -> int:
+        """Add records from `start` on while there is room, the first in any case; return where it ended."""
 
-    def __init__(self, partition: Partition, codec: int, most_bytes: int = BATCH_BYTES) -> None:
-        self.partition = partition
-        self.records: Sequence[Record] = ()
-        self.places: Sequence[int] = ()
-        """Where they are in the write. What is repeated may have records that the write does not carry."""
-        self.is_uncertain = False
-        """Whether it may have been stored without our knowing."""
-        self.breaks = 0
-        """How often a broker closed the connection instead of answering."""
+    def build(self, producer_id: int, producer_epoch: int, sequence: int) -> bytes | bytearray:
+        """Return the encoded batch, with the numbers that it is to have."""
+
+
+class LibraryBatch:
+    """A batch made by the library."""
+
+    def __init__(self, codec: int, most_bytes: int, timestamp: int) -> None:
+        self._timestamp = timestamp
         self._builder = DefaultRecordBatchBuilder(
             magic=MAGIC,
             compression_type=codec,
@@ -90,17 +111,59 @@ class Parcel:
             base_sequence=-1,
             batch_size=most_bytes,
         )
-        self._data: bytearray | None = None
-        self.append = self._builder.append
-        """Adds a record, or returns None if there is no room; the first record always fits."""
 
-    def data(self) -> bytearray:
+    def fill(
+        self,
+        records: list[Record],
+        start: int,
+        frame: bytes,
+        id_header: str,
+        more_headers: MoreHeaders | None,
+    ) -> int:
+        append, timestamp = self._builder.append, self._timestamp
+        for index in range(start, len(records)):
+            record = records[index]
+            event = record.event
+            key, _, first_headers = record.address.prepared
+            headers = [*first_headers, (id_header, event.id.encode())]
+            if more_headers:
+                headers += [(name, value.encode()) for name, value in more_headers(event)]
+            value = frame + event.envelope if frame else event.envelope
+            if append(index - start, timestamp, key, value, headers) is None:
+                return index
+        return len(records)
+
+    def build(self, producer_id: int, producer_epoch: int, sequence: int) -> bytearray:
+        self._builder.set_producer_state(producer_id, producer_epoch, sequence)
+        encoded: bytearray = self._builder.build()
+        return encoded
+
+
+class Parcel:
+    """A batch of records for one partition."""
+
+    __slots__ = ("_batch", "_data", "breaks", "is_uncertain", "partition", "places", "records")
+
+    def __init__(
+        self, partition: Partition, batch: RecordBatch, records: Sequence[Record], places: Sequence[int]
+    ) -> None:
+        self.partition = partition
+        self.records = records
+        self.places = places
+        """Where they are in the write. What is repeated may have records that the write does not carry."""
+        self.is_uncertain = False
+        """Whether it may have been stored without our knowing."""
+        self.breaks = 0
+        """How often a broker closed the connection instead of answering."""
+        self._batch = batch
+        self._data: bytes | bytearray | None = None
+
+    def data(self) -> bytes | bytearray:
         """Return the encoded batch; the first call fixes its number."""
         if self._data is None:
             numbers = self.partition.numbers
-            if numbers.producer.id >= 0:
-                self._builder.set_producer_state(*numbers.producer, numbers.next)
-            self._data = self._builder.build()
+            sequence = numbers.next if numbers.producer.id >= 0 else -1
+            self._data = self._batch.build(*numbers.producer, sequence)
         return self._data
 
 
@@ -125,7 +188,10 @@ class Packer:
 
     def __init__(self, route: Route, compression: str) -> None:
         self._more_headers = route.event_headers if route.has_event_headers else None
-        self._codec = CODECS[compression]
+        codec = CODECS[compression]
+        self._new_batch: Callable[[int, int], RecordBatch] = partial(LibraryBatch, codec)
+        if route.is_native:
+            self._new_batch = partial(native.compiled.RecordBatch, codec, COMPRESS[compression])
 
     def pack(
         self, batch: Sequence[Record], places: Iterable[int], topics: Mapping[str, Topic]
@@ -154,39 +220,28 @@ class Packer:
         return [
             each
             for half in halves
-            for each in self._fill(parcel.partition, parcel.records[half], parcel.places[half])
+            for each in self._fill(parcel.partition, [*parcel.records[half]], parcel.places[half])
         ]
 
     def repeat(self, partition: Partition, records: Sequence[Record], places: Sequence[int]) -> Parcel:
         """Put records that may be stored into one parcel again, some of which are in the write."""
-        (parcel,) = self._fill(partition, records, places, most_bytes=sys.maxsize)
+        (parcel,) = self._fill(partition, [*records], places, most_bytes=sys.maxsize)
         parcel.is_uncertain = True
         return parcel
 
     def _fill(
         self,
         partition: Partition,
-        records: Sequence[Record],
+        records: list[Record],
         places: Sequence[int],
         most_bytes: int = BATCH_BYTES,
     ) -> Iterator[Parcel]:
         timestamp = int(time.time() * 1000)
-        frame = partition.topic.frame
-        more_headers = self._more_headers
-        parcel = Parcel(partition, self._codec, most_bytes)
-        append, start = parcel.append, 0
-        for index, record in enumerate(records):
-            event = record.event
-            key, _, first_headers = record.address.prepared
-            headers = [*first_headers, (EVENT_ID_HEADER, event.id.encode())]
-            if more_headers:
-                headers += [(name, value.encode()) for name, value in more_headers(event)]
-            value = frame + event.envelope if frame else event.envelope
-            if append(index - start, timestamp, key, value, headers) is None:
-                parcel.records, parcel.places = records[start:index], places[start:index]
-                yield parcel
-                parcel = Parcel(partition, self._codec)
-                append, start = parcel.append, index
-                append(0, timestamp, key, value, headers)
-        parcel.records, parcel.places = records[start:], places[start:]
-        yield parcel
+        start = 0
+        while True:
+            batch = self._new_batch(most_bytes, timestamp)
+            end = batch.fill(records, start, partition.topic.frame, EVENT_ID_HEADER, self._more_headers)
+            yield Parcel(partition, batch, records[start:end], places[start:end])
+            if end == len(records):
+                return
+            start, most_bytes = end, BATCH_BYTES

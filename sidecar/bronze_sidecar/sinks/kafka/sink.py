@@ -236,7 +236,7 @@ class KafkaSink:
     async def _request(
         self, node: int, parcels: list[Parcel], deadline: float, *, ask_first: bool = False
     ) -> dict[Partition, Answer]:
-        data_by_topic: dict[str, list[tuple[int, bytearray]]] = {}
+        data_by_topic: dict[str, list[tuple[int, bytes | bytearray]]] = {}
         for parcel in parcels:
             topic, number = parcel.partition.place
             data_by_topic.setdefault(topic, []).append((number, parcel.data()))

@@ -114,6 +114,7 @@ class Kinesis(AwsBackend):
             key=self.partition_key_template,
             type_headers=False,
             static_headers=self.static_headers or {},
+            room_for_trace=0,
             headers_noun="meta",
         )
 

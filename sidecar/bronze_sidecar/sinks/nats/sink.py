@@ -12,13 +12,14 @@ from bronze_buses.errors import BusError
 from bronze_buses.nats import NatsConnection, NatsLogin
 from bronze_buses.tls import client_context
 
+from bronze_sidecar.envelope import native
 from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits, delivery_error
 from bronze_sidecar.sinks.nats.answers import BATCHES_DISABLED, error_code, is_no_stream, refusal
 from bronze_sidecar.sinks.nats.batches import APPEND, START, BatchConfirmation, reply_of
-from bronze_sidecar.sinks.nats.commands import head_of, header_line, prepare
+from bronze_sidecar.sinks.nats.commands import header_lines, prepare, publish_commands
 from bronze_sidecar.sinks.nats.confirmations import (
     FORBIDDEN,
     AnswerWindow,
@@ -95,7 +96,10 @@ class NatsSink:
         self._transport = transport
         self._options = options
         self._max_payload = connection.client.max_payload
-        self._more_headers = route.event_headers if route.has_event_headers else None
+        self._commands = native.compiled.publish_commands if route.is_native else publish_commands
+        self._more_headers = (
+            (lambda event: header_lines(route.event_headers(event))) if route.has_event_headers else None
+        )
         self._is_subscribed = False
         self._stream_is_gone = False
         self._windows = 0
@@ -138,26 +142,12 @@ class NatsSink:
 
     def _prepare(self, batch: Sequence[Record], first_reply: bytes, reply: bytes) -> Prepared:
         """Make the commands; a `%d` in a reply stands for the message's number."""
-        pieces: list[bytes] = []
-        oversized: list[Failed] = []
-        number, more, most, more_headers = 0, b"", self._max_payload, self._more_headers
-        head, next_head = head_of(first_reply), head_of(reply)
-        for place, record in enumerate(batch):
-            event = record.event
-            if more_headers:
-                more = b"".join(header_line(name, value) + b"\r\n" for name, value in more_headers(event))
-            start, headers, length = record.address.prepared or prepare(record.address)
-            event_id, envelope = event.id.encode(), event.envelope
-            headers_size = length + len(event_id) + len(more)
-            size = headers_size + len(envelope)
-            if size > most:
-                reason = f"the record has {size} bytes; the server allows {most}"
-                oversized.append(Failed(place, Permanent(reason)))
-                continue
-            number += 1
-            pieces += head % (start, number, headers_size, size, headers, event_id, more), envelope, b"\r\n"
-            head = next_head
-        commands = b"".join(pieces)
+        most = self._max_payload
+        commands, too_large = self._commands(batch, first_reply, reply, most, prepare, self._more_headers)
+        oversized = [
+            Failed(place, Permanent(f"the record has {size} bytes; the server allows {most}"))
+            for place, size in too_large
+        ]
         if not oversized:
             return Prepared(commands, batch, range(len(batch)), oversized)
         lost = {failure.place for failure in oversized}

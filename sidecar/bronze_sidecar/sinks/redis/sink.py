@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ClusterCrossSlotError, NoPermissionError, NoScriptError
 
+from bronze_sidecar.envelope import native
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.errors import DeliveryError, NotTried, Permanent
 from bronze_sidecar.routing.rules import Address, Record
@@ -18,6 +19,7 @@ from bronze_sidecar.sinks.outcome import failures
 from bronze_sidecar.sinks.redis.answers import VALUE_TOO_LARGE, KeyRefused, classify, classify_text
 from bronze_sidecar.sinks.redis.connection import connect, may_run, value_limit
 from bronze_sidecar.sinks.redis.durability import Unconfirmed
+from bronze_sidecar.sinks.redis.entries import script_entries
 from bronze_sidecar.sinks.redis.link import Link, PackedCommand, bulk
 
 if TYPE_CHECKING:
@@ -77,7 +79,8 @@ async def open_redis(options: Redis, route: Route) -> AsyncIterator[RedisSink]:
     """Connect; close on leaving."""
     async with connect(options) as (link, connection):
         scripted = await may_run(connection, (b"EVAL", SCRIPT, *NO_ENTRIES), (b"EVALSHA", SHA, *NO_ENTRIES))
-        encoder = Encoder(route.rules.meta_prefix, options.maxlen, await value_limit(connection))
+        limit = await value_limit(connection)
+        encoder = Encoder(route.rules.meta_prefix, options.maxlen, limit, is_native=route.is_native)
         yield RedisSink(link, encoder, scripted=scripted)
 
 
@@ -110,7 +113,10 @@ class EntryParts:
 class Encoder:
     """Turns records into commands."""
 
-    def __init__(self, meta_prefix: str, maxlen: int | None, value_limit: int) -> None:
+    def __init__(
+        self, meta_prefix: str, maxlen: int | None, value_limit: int, *, is_native: bool = False
+    ) -> None:
+        self._entries = native.compiled.script_entries if is_native else script_entries
         self._meta_prefix = meta_prefix
         self._trim = (b"MAXLEN", b"~", b"%d" % maxlen) if maxlen else ()
         self._hole = bulk(b"%d" % (len(self._trim) + 5))
@@ -135,33 +141,23 @@ class Encoder:
 
     def script_call(self, records: Iterable[Record], by: bytes) -> bytes:
         """Return a single script call for all records."""
-        entries: list[bytes] = []
         numbers: dict[tuple[EntryParts, Words], bytes] = {}
-        with_meta = bool(self._meta_prefix)
-        # By identity: levels of a message, and similar messages, share one meta.
-        metas: dict[int, Words] = {}
-        for record in records:
-            address, event = record.address, record.event
-            meta = NO_META
-            if with_meta and event.meta:
-                meta = metas.get(id(event.meta)) or metas.setdefault(
-                    id(event.meta), self._words_of(event.meta)
-                )
-            number = numbers.get(shared := (address.prepared or self._prepare(address), meta))
-            if number is None:
-                number = numbers[shared] = bulk(b"%d" % (len(numbers) + 1))
-            envelope, event_id = event.envelope, event.id.encode()
-            entries.append(
-                b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (number, len(envelope), envelope, len(event_id), event_id)
-            )
+
+        def number_of(record: Record) -> bytes:
+            address = record.address
+            meta = self._words_of(record.event.meta) if self._meta_prefix else NO_META
+            shared = address.prepared or self._prepare(address), meta
+            return numbers.get(shared) or numbers.setdefault(shared, bulk(b"%d" % (len(numbers) + 1)))
+
+        entries, count = self._entries(records, number_of, bool(self._meta_prefix))
         keys = {start.key for start, _ in numbers}
         lengths = [_length(*shared) for shared in numbers]
-        words = 5 + len(keys) + sum(lengths) + len(lengths) + 3 * len(entries)
+        words = 5 + len(keys) + sum(lengths) + len(lengths) + 3 * count
         call = [b"*%d\r\n" % words, by, bulk(b"%d" % len(keys)), *map(bulk, keys)]
         call += [self._hole, bulk(b"%d" % len(numbers))]
         for (start, meta), length in zip(numbers, lengths, strict=True):
             call += bulk(b"%d" % length), start.before.packed, HOLES, start.after.packed, meta.packed
-        return b"".join(call + entries)
+        return b"".join((*call, entries))
 
     def plain_call(self, record: Record) -> bytes:
         """Return the plain command for one record."""

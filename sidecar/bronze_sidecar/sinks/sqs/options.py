@@ -148,8 +148,20 @@ class Sqs(AwsBackend):
             key=self.message_group_template or DEFAULT_GROUP,
             static_headers=self.static_attributes or {},
             templated_headers=self.message_attributes or {},
+            room_for_trace=max(0, ATTRIBUTE_LIMIT - self._attribute_count),
             drop_empty_headers=True,
             headers_noun="attributes",
+        )
+
+    @property
+    def _own_attributes(self) -> tuple[str, ...]:
+        return OWN_ATTRIBUTES + (DEAD_LETTER_ATTRIBUTES if self.dead_letter_queue_url else ())
+
+    @property
+    def _attribute_count(self) -> int:
+        """How many attributes a message may have by these options."""
+        return (
+            len(self._own_attributes) + len(self.static_attributes or {}) + len(self.message_attributes or {})
         )
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
@@ -161,8 +173,7 @@ class Sqs(AwsBackend):
                 "message_attributes",
                 Fault(f"'{name}' is given twice.", "--sqs-static-attributes already has it."),
             )
-        own = OWN_ATTRIBUTES + (DEAD_LETTER_ATTRIBUTES if self.dead_letter_queue_url else ())
-        count = len(own) + len(static) + len(templated)
+        own, count = self._own_attributes, self._attribute_count
         if count > ATTRIBUTE_LIMIT:
             yield (
                 option_to_name,

@@ -156,7 +156,7 @@ impl JsonMapper {
         }
     }
 
-    /// Maps lines from `start` on, until one is uncertain or the slice is full.
+    /// Maps lines from `start` on until one is uncertain, or the slice is full.
     ///
     /// The events of each line are appended to `groups`. Returns the index of the next line, how many events and
     /// bytes are in the slice now, and whether the next line has no room in it.
@@ -216,9 +216,11 @@ impl JsonMapper {
         position: u64,
         slice: &mut Slice,
     ) -> PyResult<Outcome> {
-        let message = match Message::read(line) {
-            Some(message) if line.len() <= self.largest => message,
-            _ => return Ok(Outcome::Uncertain),
+        if line.len() > self.largest {
+            return Ok(Outcome::Uncertain);
+        }
+        let Some(message) = Message::read(line) else {
+            return Ok(Outcome::Uncertain);
         };
         let count = if message.is_of_levels() {
             message.levels()

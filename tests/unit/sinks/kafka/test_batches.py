@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from bronze_client.schema import NormalizedEvent
+from bronze_sidecar.envelope import native
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
@@ -15,6 +17,17 @@ from bronze_sidecar.sinks.kafka.numbering import Numbering, Producer
 from bronze_sidecar.sinks.kafka.registry import SCHEMA
 from configurations import with_minimum
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+
+@pytest.fixture(autouse=True, params=["compiled", "python"])
+def _building(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build batches with and without compiled code."""
+    is_native = request.param == "compiled"
+    if is_native and not native.IS_INSTALLED:
+        pytest.skip("there was no Rust compiler to build it")
+    defaults = Route.__init__.__kwdefaults__
+    assert defaults
+    monkeypatch.setitem(defaults, "is_native", is_native)
 
 
 def event(symbol: str, number: int, envelope: bytes = b"x") -> Event:

@@ -1,0 +1,75 @@
+/**
+ * Text on its way to the publishing thread, in memory that both threads share. Sent as part of a message, it would be
+ * copied and allocated several times, which is most of what a message costs the server's thread.
+ */
+import { type Counters, TEXT_READ } from './shared-counters.js';
+
+const SIZE = 4 * 1024 * 1024;
+const NEWLINE = 10;
+/** A character takes at most this many bytes. */
+const WIDEST = 3;
+
+/** Where a text is. */
+export interface Region {
+  readonly start: number;
+  readonly end: number;
+}
+
+export function newSharedText(): SharedArrayBuffer {
+  return new SharedArrayBuffer(SIZE);
+}
+
+/** The server's end: texts are written one behind the other, and from the beginning again. */
+export class TextWriter {
+  private readonly bytes: Buffer;
+  private end = 0;
+
+  constructor(
+    memory: SharedArrayBuffer,
+    private readonly counters: Counters,
+  ) {
+    this.bytes = Buffer.from(memory);
+  }
+
+  /** Writes lines, with a newline between them. Returns undefined if there is no room. */
+  write(lines: readonly string[], characters: number): Region | undefined {
+    const start = this.place(WIDEST * characters + lines.length);
+    if (start === undefined) return undefined;
+    let end = start;
+    for (const line of lines) {
+      end += this.bytes.write(line, end);
+      this.bytes[end] = NEWLINE;
+      end += 1;
+    }
+    this.end = end - 1;
+    return { start, end: this.end };
+  }
+
+  private place(size: number): number | undefined {
+    const read = Atomics.load(this.counters, TEXT_READ);
+    const { end } = this;
+    // What is written never reaches what is not read yet: if both meet, everything is read.
+    if (end < read) return end + size < read ? end : undefined;
+    if (end + size <= SIZE) return end;
+    return size < read ? 0 : undefined;
+  }
+}
+
+/** The publishing thread's end. It reads texts in the order in which they were written. */
+export class TextReader {
+  private readonly bytes: Buffer;
+
+  constructor(
+    memory: SharedArrayBuffer,
+    private readonly counters: Counters,
+  ) {
+    this.bytes = Buffer.from(memory);
+  }
+
+  /** Copies a text, and makes room for others. */
+  read({ start, end }: Region): Buffer {
+    const text = Buffer.from(this.bytes.subarray(start, end));
+    Atomics.store(this.counters, TEXT_READ, end);
+    return text;
+  }
+}

@@ -1,0 +1,1 @@
+"""Several processes that share the addresses, and one that watches over them: `supervisor.py`."""
