@@ -87,7 +87,9 @@ def _start(stack: ExitStack, server: NativeServer) -> None:
 
 def _null(_stack: ExitStack, _folder: Path) -> Bus:
     program = (str(HERE / "null_sidecar.py"),)
-    return Bus("null", program, shapes=tuple(SHAPES), variants=(IN_PYTHON,), variant_kinds=("envelopes", "json"))
+    return Bus(
+        "null", program, shapes=tuple(SHAPES), variants=(IN_PYTHON,), variant_kinds=("envelopes", "json")
+    )
 
 
 def _nats(stack: ExitStack, folder: Path) -> Bus:
