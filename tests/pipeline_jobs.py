@@ -135,6 +135,8 @@ def maintained(*places: Path) -> Iterator[list[int]]:
                 process.wait(chance.choice([0.5, 1.5, 60]))
             process.kill()
             statuses.append(process.wait())
+            # The jobs need the processor too.
+            stop.wait(0.5)
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -287,17 +287,6 @@ def test_a_crash_between_the_two_commits_stores_nothing_twice(
     assert (len(rows(tmp_path)), len(rows(tmp_path, "quarantine"))) == (4, 1)
 
 
-def test_a_small_batch_is_followed_by_one_with_few_files(
-    spark: SparkSession, server: NatsServer, tmp_path: Path
-) -> None:
-    asyncio.run(publish(server.url, "S", *(trade(f"r:{position}") for position in range(8))))
-    reports = run(spark, "nats", options(server, partitions="4", maxRecordsPerBatch="4"), tmp_path)
-    assert [report.events for report in reports] == [4, 4]
-    commits = sorted((tmp_path / "bronze/_delta_log").glob("*.json"))
-    assert [commit.read_text().count('{"add"') for commit in commits] == [0, 4, 1]
-    assert [row["position"] for row in rows(tmp_path)] == list(range(8))
-
-
 def test_lost_messages_stop_the_job_or_are_noted(
     spark: SparkSession, server: NatsServer, tmp_path: Path
 ) -> None:

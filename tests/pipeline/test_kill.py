@@ -111,6 +111,8 @@ def kinesis_case(aws_keys: None, aws_emulator: Endpoint, name: str) -> Case:
             *("--from", f"kinesis://{name}?region={REGION}"),
             *("--kinesis-endpoint-url", aws_emulator.url),
         ],
+        count=4 * FEW,
+        batch=FEW,
     )
 
 
