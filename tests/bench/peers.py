@@ -16,10 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from bare import prepared_records
-from bench import QUICK, Findings, Plan, bare_findings, describe_machine, loading, running, table
+from bench import FULL, QUICK, Findings, Plan, bare_findings, describe_machine, loading, running, table
 from benched import Bus, serving
 from bronze_sidecar.configuration.config import load
 from bronze_sidecar.routing.route import Route
@@ -41,7 +42,7 @@ def main() -> int:
     options = parser.parse_args()
     describe_machine()
     print(f"{time.strftime('%Y-%m-%d')}, {len(CORES)} cores, {processor()}.")
-    plan = QUICK if options.quick else Plan(steps=1, seconds=5.0, frozen_seconds=0.0)
+    plan = QUICK if options.quick else replace(FULL, steps=1, seconds=5.0)
     rows: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory(prefix="bronze-peers-") as folder:
         for name in [options.only] if options.only else COMPARED:

@@ -57,6 +57,7 @@ async def test_as_the_first_process_it_delivers_what_it_has_and_ends(
 ) -> None:
     bus = NatsBus(start_nats())
     with sidecar(*bus.options(), kind=FirstProcess) as process:
+        assert isinstance(process, FirstProcess)
         process.wait_until_ready()
         # Nobody is there any more to take the end of the stream.
         async with connect(process.address, stream_id="s", close_timeout=0.1) as publisher:
