@@ -299,7 +299,7 @@ def test_production_has_everything_around_it() -> None:
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["spec"] == {
         "selector": {"matchLabels": mine},
-        "podMetricsEndpoints": [{"port": "admin", "interval": "30s", "scrapeTimeout": "10s"}],
+        "podMetricsEndpoints": [{"port": "admin", "interval": "30s"}],
     }
     assert objects["PrometheusRule", NAME]["metadata"]["labels"]["release"] == "prometheus"
     assert objects["ConfigMap", f"{NAME}-dashboard"]["metadata"]["labels"]["grafana_dashboard"] == "1"

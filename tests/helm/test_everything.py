@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from charts import CASES, CHART, HELMS, NEWEST, Object, containers, render, run,
 pytestmark = pytest.mark.servers
 
 NAME = "replay-bronze-sidecar"
+LONGEST_CRON_JOB = 52
 
 
 @pytest.fixture(params=HELMS)
@@ -102,6 +104,49 @@ def test_labels_of_users_do_not_replace_those_that_select() -> None:
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert labels["bronze-sidecar"] == NAME
+
+
+def test_annotations_of_users_do_not_double_ours() -> None:
+    values = {"kubectl.kubernetes.io/default-container": "proxy", "checksum/bronze-sidecar-config": "0"}
+    plain = render(CASES["nats"])["Deployment", NAME]["spec"]["template"]["metadata"]["annotations"]
+    done = run(
+        *(tool("helm4"), "template", "replay", str(CHART), "--values", str(CASES["nats"])),
+        *("--set-json", f"podAnnotations={json.dumps(values)}", "--show-only", "templates/deployment.yaml"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("default-container:") == done.stdout.count("checksum/") == 1
+    annotations = yaml.safe_load(done.stdout)["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == plain | {"kubectl.kubernetes.io/default-container": "proxy"}
+
+
+@pytest.mark.parametrize("release", ["replay", "r" * 53])
+def test_names_of_jobs_are_as_long_as_kubernetes_allows(release: str) -> None:
+    done = run(tool("helm4"), "template", release, str(CHART), "--values", str(CASES["everything"]))
+    assert done.returncode == 0, done.stderr
+    names = [
+        each["metadata"]["name"] for each in yaml.safe_load_all(done.stdout) if each["kind"] == "CronJob"
+    ]
+    assert [name.rpartition("-")[2] for name in names] == ["pipeline", "maintenance"]
+    assert all(len(name) <= LONGEST_CRON_JOB for name in names)
+
+
+def test_the_policy_lets_each_port_through_in_its_protocol() -> None:
+    ports = [
+        {"name": "http", "containerPort": 8000},
+        {"name": "feed", "containerPort": 9000, "protocol": "UDP"},
+    ]
+    values = ("networkPolicy.enabled=true", f"server.ports={json.dumps(ports)}")
+    clients, test = render(CASES["nats"], *values)["NetworkPolicy", NAME]["spec"]["ingress"]
+    assert clients["ports"] == [{"port": "http"}, {"port": "feed", "protocol": "UDP"}]
+    assert test["ports"] == [*clients["ports"], {"port": 9464}]
+
+
+@pytest.mark.parametrize(("address", "port"), [('""', 80), ('"None"', 8000)], ids=["service", "headless"])
+def test_the_test_calls_the_ports_that_answer(address: str, port: int) -> None:
+    values = (f"service.clusterIP={address}", 'service.ports={"http": {"port": 80}}')
+    [container] = render(CASES["nats"], *values)["Pod", f"{NAME}-test"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert variables["SERVERS"] == f"{NAME}:{port} {NAME}:8001"
 
 
 def test_a_release_whose_name_is_a_number_has_labels_of_text() -> None:

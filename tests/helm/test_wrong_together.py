@@ -58,12 +58,13 @@ def test_back_ends_with_a_part_of_what_they_need_are_named_with_what_is_missing(
         ('config.redis={"stream": "s", "sentinels": "sentinel:26379", "sentinel_name": "m"}',),
         ('config.redis={"stream": "s", "url_file": "/etc/bronze-sidecar/secrets/url"}',),
         ('config.redis={"stream": "s"}', 'existingSecret.environment="bus"'),
+        ('config.nats={"subject": "s"}', 'existingSecret.environment="bus"'),
         (
             'config.nats={"subject": "s"}',
             'sidecar.env=[{"name": "SIDECAR_NATS_SERVERS", "valueFrom": {"configMapKeyRef": {}}}]',
         ),
     ],
-    ids=["sentinels", "file", "secret", "variable"],
+    ids=["sentinels", "file", "secret", "secret-address", "variable"],
 )
 def test_what_a_back_end_needs_may_come_from_elsewhere(helm: str, values: tuple[str, ...]) -> None:
     assert problems(helm, *values) == []
@@ -195,6 +196,45 @@ def test_queues_fit_into_the_memory(helm: str, values: tuple[str, ...], said: st
 )
 def test_queues_that_fit_pass(helm: str, values: tuple[str, ...]) -> None:
     assert problems(helm, NATS, *values) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (("config.workers=4",), "config.workers is 4, which needs 832 MiB, and the sidecar may use 512 MiB"),
+        (("config.workers=2", "config.max_queue_bytes=134217728"), "it may use 224 MiB"),
+    ],
+)
+def test_workers_share_the_memory(helm: str, values: tuple[str, ...], said: str) -> None:
+    [found] = problems(helm, NATS, *values)
+    assert said in found
+    assert problems(helm, NATS, *values, 'sidecar.resources={"limits": {"memory": "1Gi"}}') == []
+
+
+def test_a_memory_limit_that_is_a_variable_is_the_sidecars_affair(helm: str) -> None:
+    variable = 'sidecar.env=[{"name": "SIDECAR_MEMORY_LIMIT", "value": "4Gi"}]'
+    values = ("sidecar.resources={}", "config.max_queue_bytes=1073741824")
+    assert problems(helm, NATS, *values) != []
+    assert problems(helm, NATS, *values, variable) == []
+
+
+def test_several_workers_have_no_queue_on_disk(helm: str) -> None:
+    [found] = problems(helm, SPILLING, "sidecar.spool.enabled=true", "config.workers=2")
+    assert "leave config.workers out" in found
+
+
+def test_an_admin_address_that_is_taken_away_is_named(helm: str) -> None:
+    [found] = problems(helm, NATS, "config.admin_listen=null")
+    assert "use 0.0.0.0:9464" in found
+
+
+def test_one_number_may_serve_two_protocols(helm: str) -> None:
+    ports = [
+        {"name": "http", "containerPort": 9464, "protocol": "UDP"},
+        {"name": "web", "containerPort": 8000},
+        {"name": "quic", "containerPort": 8000, "protocol": "UDP"},
+    ]
+    assert problems(helm, NATS, f"server.ports={json.dumps(ports)}") == []
 
 
 def test_ports_are_there_and_are_not_taken(helm: str) -> None:

@@ -8,7 +8,8 @@ containers, each with name, command, args and resources.
 apiVersion: batch/v1
 kind: CronJob
 metadata:
-  name: {{ include "bronze-sidecar.fullname" .root | trunc 43 | trimSuffix "-" }}-{{ .name }}
+  # A CronJob's name has 52 characters at most, because its jobs' names end with a number.
+  name: {{ include "bronze-sidecar.fullname" .root | trunc (int (sub 51 (len .name))) | trimSuffix "-" }}-{{ .name }}
   labels:
     {{- include "bronze-sidecar.labels" .root | nindent 4 }}
 spec:

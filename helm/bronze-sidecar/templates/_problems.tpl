@@ -22,12 +22,13 @@ Each template yields problems as lines, with the remedy.
 {{- range regexFindAll (printf "(?m)^%s.*$" $prefix) $variables -1 -}}
 {{- $given = append $given (trimPrefix $prefix . | lower | trimSuffix "_file") -}}
 {{- end -}}
-{{- range $options := ternary $needs list (not (empty $given)) -}}
+{{/* Any of them may be in the Secret, which is not seen here: servers with a token in their URL must be. */}}
+{{- range $options := ternary $needs list (and (not (empty $given)) (not $.Values.existingSecret.environment)) -}}
 {{- $found := false -}}
 {{- $ways := list -}}
 {{- range $name := $options -}}
 {{- $secret := has $name (get $secrets $backend | default list) -}}
-{{- if or (has $name $given) (and $secret $.Values.existingSecret.environment) -}}{{- $found = true -}}{{- end -}}
+{{- if has $name $given -}}{{- $found = true -}}{{- end -}}
 {{- $ways = append $ways (ternary (printf "%s%s in the Secret that existingSecret.environment names" $prefix (upper $name)) (printf "config.%s.%s" $backend $name) $secret) -}}
 {{- end -}}
 {{- if not $found }}
@@ -133,6 +134,9 @@ Each template yields problems as lines, with the remedy.
 {{- else if and $spool.enabled (not $spilling) (not $elsewhere) }}
 {{ "sidecar.spool.enabled has no effect on its own, and the sidecar refuses that: set config.<back end>.when_full to spill." }}
 {{- end -}}
+{{- if and $spilling (gt (int64 (.Values.config.workers | default 1)) 1) }}
+{{ printf "%s is spill, and several workers cannot share a queue on disk: leave config.workers out." $spilling }}
+{{- end -}}
 {{- if and $spool.enabled .Values.server.enabled (get $spool.volume "persistentVolumeClaim") -}}
 {{- if or (ne (toString .Values.replicas) "1") (ne (get .Values.strategy "type" | default "") "Recreate") }}
 {{ "sidecar.spool.volume is one claim for all pods, and a queue on disk belongs to one sidecar at a time: use replicas 1 with strategy.type Recreate, an ephemeral volume or emptyDir, or a StatefulSet of your own (helm/examples/own-server)." }}
@@ -164,10 +168,20 @@ Each template yields problems as lines, with the remedy.
 {{ printf "config.memory_limit is above sidecar.resources.limits.memory, %v, at which the sidecar would be killed: leave it out, and the limit counts." $limit }}
 {{- end -}}
 {{- $memory := or $given $container (mul 512 $mebibyte) -}}
+{{/* A variable beats the file; its value is not looked at. */}}
+{{- if not (regexMatch "(?m)^SIDECAR_MEMORY_LIMIT$" (include "bronze-sidecar.variables" .)) -}}
+{{- $workers := int64 ($config.workers | default 1) -}}
+{{- $least := add (mul $workers 192) 64 | mul $mebibyte -}}
+{{- if and (gt $workers 1) (lt $memory $least) }}
+{{ printf "config.workers is %d, which needs %d MiB, and the sidecar may use %d MiB: raise sidecar.resources.limits.memory, or have fewer." $workers (div $least $mebibyte) (div $memory $mebibyte) }}
+{{- else if gt $workers 1 -}}
+{{- $memory = div (sub $memory (mul 64 $mebibyte)) $workers -}}
+{{- end -}}
 {{/* An event takes about this much beside its envelope. */}}
 {{- $queue := add (int64 ($config.max_queue_bytes | default 0)) (mul 671 (int64 ($config.max_queue_events | default 0))) -}}
 {{- if gt (add $queue $own) $memory }}
 {{ printf "config.max_queue_bytes and config.max_queue_events let about %d MiB wait for one back end, beside 128 MiB for the process, and it may use %d MiB: leave them out, and they follow from the memory, or raise sidecar.resources.limits.memory." (div $queue $mebibyte) (div $memory $mebibyte) }}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -179,11 +193,12 @@ Each template yields problems as lines, with the remedy.
 {{- $numbers := list (include "bronze-sidecar.adminPort" .) (include "bronze-sidecar.grpcPort" .) -}}
 {{- range .Values.server.ports -}}
 {{- $number := int .containerPort | toString -}}
-{{- if or (has $number $numbers) (has .name $names) }}
+{{- $place := eq (.protocol | default "TCP") "TCP" | ternary $number (printf "%s/%s" $number .protocol) -}}
+{{- if or (has $place $numbers) (has .name $names) }}
 {{ printf "server.ports: the port %s, %s, is there twice, or is one of the sidecar's (config.admin_listen, config.listen): choose another." .name $number }}
 {{- end -}}
 {{- $names = append $names .name -}}
-{{- $numbers = append $numbers $number -}}
+{{- $numbers = append $numbers $place -}}
 {{- end -}}
 {{- if and .Values.server.hook (not .Values.server.readinessProbe) (not (has "http" $names)) }}
 {{ "server.ports has no port http, which tardis-machine is asked at: name it so, or set server.readinessProbe." }}

@@ -23,7 +23,7 @@ templates the context of this chart, (index .Subcharts "bronze-sidecar"). An exa
 {{- end -}}
 
 {{- define "bronze-sidecar.adminPort" -}}
-{{- regexFind "[0-9]+$" .Values.config.admin_listen -}}
+{{- regexFind "[0-9]+$" (.Values.config.admin_listen | default "127.0.0.1:9464") -}}
 {{- end -}}
 
 {{/* Time for the server, then for the sidecar, then for Kubernetes itself. */}}
