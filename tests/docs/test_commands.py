@@ -118,6 +118,16 @@ def test_the_chart_passes_a_valid_configuration_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_images_are_built_by_the_names_that_the_chart_asks_for() -> None:
+    values = yaml.safe_load((ROOT / "helm/bronze-sidecar/values.yaml").read_text())
+    version = yaml.safe_load((ROOT / "helm/bronze-sidecar/Chart.yaml").read_text())["appVersion"]
+    text = (ROOT / "docs/kubernetes.md").read_text()
+    for part in ("sidecar", "server"):
+        image = f"registry.example.com/{values[part]['image']['repository']}:{version}"
+        assert f"--tag {image} ." in text
+        assert f"docker push {image}\n" in text
+
+
 def test_the_readme_shows_the_example() -> None:
     (shown,) = blocks("yaml", README)
     assert yaml.safe_load(shown.text) == yaml.safe_load((ROOT / "examples/nats.yaml").read_text())
