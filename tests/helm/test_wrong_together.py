@@ -223,9 +223,22 @@ def test_several_workers_have_no_queue_on_disk(helm: str) -> None:
     assert "leave config.workers out" in found
 
 
-def test_an_admin_address_that_is_taken_away_is_named(helm: str) -> None:
-    [found] = problems(helm, NATS, "config.admin_listen=null")
-    assert "use 0.0.0.0:9464" in found
+@pytest.mark.parametrize("address", ["null", '"unix:///run/admin.sock"', '"localhost:9464"'])
+def test_an_admin_address_that_probes_cannot_ask_is_named(helm: str, address: str) -> None:
+    [found] = problems(helm, NATS, f"config.admin_listen={address}")
+    assert found.startswith("config.admin_listen is ")
+    assert found.endswith(": use 0.0.0.0:9464.")
+
+
+def test_the_sidecars_two_ports_differ(helm: str) -> None:
+    listen = ["unix:///run/bronze-sidecar/sidecar.sock", "0.0.0.0:9464"]
+    [found] = problems(helm, NATS, f"config.listen={json.dumps(listen)}")
+    assert "have the same port, 9464" in found
+
+
+def test_pods_that_are_replaced_at_once_have_no_pace(helm: str) -> None:
+    [found] = problems(helm, NATS, 'strategy={"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}')
+    assert found.startswith("strategy.rollingUpdate does not go with")
 
 
 def test_one_number_may_serve_two_protocols(helm: str) -> None:
@@ -297,13 +310,26 @@ def test_shapes_that_kubernetes_would_refuse_are_refused_by_the_schema(helm: str
         assert part in done.stderr
 
 
+def test_containers_have_names_of_their_own(helm: str) -> None:
+    first = [{"name": "server", "image": "x"}, {"name": "fill", "image": "x"}]
+    second = [{"name": "bronze-sidecar", "image": "x"}, {"name": "fill", "image": "x"}]
+    taken = "is there twice, or is one of the chart's own: choose another."
+    assert problems(
+        helm, f"extraInitContainers={json.dumps(first)}", f"extraContainers={json.dumps(second)}"
+    ) == [
+        f"extraInitContainers: the name server {taken}",
+        f"extraContainers: the name bronze-sidecar {taken}",
+        f"extraContainers: the name fill {taken}",
+    ]
+
+
 def test_extra_containers_have_no_secrets_in_plain_text_either(helm: str) -> None:
     container = {"name": "x", "image": "x", "args": ["--token=hunter2"]}
     variables = [{"name": "DB_PASSWORD", "value": "hunter2"}]
     found = problems(
         helm,
         f"extraContainers={json.dumps([container])}",
-        f"extraInitContainers={json.dumps([container | {'args': [], 'env': variables}])}",
+        f"extraInitContainers={json.dumps([{'name': 'y', 'image': 'x', 'env': variables}])}",
     )
     assert [each.partition(" ")[0] for each in found] == [
         "extraInitContainers[0].env:",

@@ -13,7 +13,7 @@
 {{- if include "bronze-sidecar.hasCredentials" (toYaml $config) -}}
 {{- $problems = append $problems "config holds a URL with a password or token, which a ConfigMap must not: leave it out and give it by existingSecret." -}}
 {{- end -}}
-{{- $kinds := list "plain" "backend" "spool" "memory" "port" -}}
+{{- $kinds := list "plain" "backend" "container" "spool" "memory" "port" -}}
 {{- if include "bronze-sidecar.socket" . -}}
 {{- $kinds = concat $kinds (list "folder" "volume") -}}
 {{- else -}}
@@ -27,6 +27,13 @@
 {{- $admin := $config.admin_listen | default "127.0.0.1:9464" -}}
 {{- if regexMatch "^(127\\.|localhost:|\\[::1\\])" $admin -}}
 {{- $problems = append $problems (printf "config.admin_listen is %s, where probes and Prometheus do not reach it: use 0.0.0.0:9464." $admin) -}}
+{{- else if not (include "bronze-sidecar.adminPort" .) -}}
+{{- $problems = append $problems (printf "config.admin_listen is %s, which has no port: use 0.0.0.0:9464." $admin) -}}
+{{- else if eq (include "bronze-sidecar.adminPort" .) (include "bronze-sidecar.grpcPort" .) -}}
+{{- $problems = append $problems (printf "config.admin_listen and config.listen have the same port, %s: choose another for one of them." (include "bronze-sidecar.adminPort" .)) -}}
+{{- end -}}
+{{- if and (eq (get .Values.strategy "type" | default "") "Recreate") (get .Values.strategy "rollingUpdate") -}}
+{{- $problems = append $problems "strategy.rollingUpdate does not go with strategy.type Recreate: leave it out." -}}
 {{- end -}}
 {{- if and .Values.sidecar.native (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- $problems = append $problems (printf "sidecar.native needs Kubernetes 1.29, and this is %s: set it to false." .Capabilities.KubeVersion.Version) -}}

@@ -99,6 +99,19 @@ Each template yields problems as lines, with the remedy.
 {{- end -}}
 {{- end -}}
 
+{{/* Containers of one name, of which Kubernetes would take none. */}}
+{{- define "bronze-sidecar.containerProblems" -}}
+{{- $names := list "server" "bronze-sidecar" -}}
+{{- range $field := list "extraInitContainers" "extraContainers" -}}
+{{- range get $.Values $field -}}
+{{- if has .name $names }}
+{{ printf "%s: the name %s is there twice, or is one of the chart's own: choose another." $field .name }}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Volumes, and what mounts them. The pods of another chart have volumes of its own. */}}
 {{- define "bronze-sidecar.volumeProblems" -}}
 {{- $own := include "bronze-sidecar.ownMounts" . | fromJson -}}
