@@ -117,6 +117,19 @@ async def test_a_crash_takes_the_streams_of_one_worker_alone(bus: NatsBus) -> No
         await assert_complete(bus, dict.fromkeys(publishers, 2 * COUNT))
 
 
+async def test_what_was_reached_once_stays_so_while_a_worker_is_started_again(bus: NatsBus) -> None:
+    """Or an outage would take a pod out of service that has proved to be set up well."""
+    with sidecar(*bus.options(), "--workers", "2") as process:
+        process.wait_until_ready()
+        assert process.get("/reached") == (200, "reached\n")
+        pids = workers(process)
+        bus.server.kill()
+        os.kill(pids[0], signal.SIGKILL)
+        await until(lambda: workers(process).get(0, pids[0]) != pids[0])
+        await until(lambda: process.get("/readyz")[0] == 503)
+        assert process.get("/reached") == (200, "reached\n")
+
+
 async def test_workers_end_with_the_process_above_them(bus: NatsBus, tmp_path: Path) -> None:
     with sidecar(*bus.options(), "--workers", "2") as process:
         process.wait_until_ready()

@@ -37,8 +37,8 @@ class Known:
     facts: dict[str, Any] = field(default_factory=dict)
     """Empty while it does not answer."""
     metrics: list[Metric] = field(default_factory=list)
-    not_reached: list[str] = field(default_factory=list)
-    """What is known of the back ends that it has not reached once."""
+    not_reached: list[str] = field(default_factory=lambda: ["it does not answer"])
+    """What is known of the back ends that it has not reached once; a restart changes nothing of that."""
     was_ready: bool = False
 
 
@@ -93,7 +93,8 @@ class WorkerTotals(Collector):
         except (OSError, TimeoutError, ValueError):
             known.facts = {}
             return
-        known.not_reached = [] if reached == b"reached\n" else reached.decode().splitlines()
+        if known.not_reached:
+            known.not_reached = [] if reached == b"reached\n" else reached.decode().splitlines()
         known.metrics = list(text_string_to_metric_families(metrics.decode()))
         known.was_ready = known.was_ready or not known.facts["not_ready"]
 
@@ -112,7 +113,7 @@ class WorkerTotals(Collector):
         return [
             f"worker {number}: {reason}"
             for number, known in enumerate(self._known)
-            for reason in (known.not_reached if known.facts else ["it does not answer"])
+            for reason in known.not_reached
         ]
 
     def facts(self) -> dict[str, Any]:
