@@ -34,6 +34,8 @@ from bronze_sidecar.workers.worker import Post
 WRONG_CONFIGURATION = 2
 LOOK_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 5.0
+STUCK_SECONDS = 60.0
+"""How much longer than the grace period a worker may take to stop, to save what it has and to close."""
 BACKLOG = 512
 LONGEST_NAME = len("/worker-99")
 
@@ -101,6 +103,14 @@ class Supervisor:
         for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
+        asyncio.get_running_loop().call_later(self._config.grace_seconds + STUCK_SECONDS, self._kill)
+
+    def _kill(self) -> None:
+        """End the workers that have not stopped: one is frozen, for example."""
+        for number, process in self._processes.items():
+            if process.returncode is None:
+                self._log.error("a worker does not stop, and is killed", worker=number)
+                process.kill()
 
     async def _keep(self, post: Post, totals: WorkerTotals) -> int:
         """Run a worker, again and again until the supervisor stops; return its last status."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -106,3 +107,32 @@ def test_a_configuration_that_a_worker_cannot_use_is_said_in_words(
 ) -> None:
     assert main([msgspec.json.encode(POST).decode(), "--config", str(tmp_path / "gone.yaml")]) == 2
     assert "worker 0: 1 problem in the configuration" in capsys.readouterr().err
+
+
+async def test_a_worker_that_does_not_stop_is_killed(
+    totals: WorkerTotals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STUCK_SECONDS", 0.05)
+    supervisor = Supervisor(load(["--grace-seconds", "0"], {}), [])
+    killed = asyncio.Event()
+
+    class Frozen(Process):
+        async def wait(self) -> int:
+            await killed.wait()
+            return -signal.SIGKILL
+
+        def kill(self) -> None:
+            killed.set()
+
+    @contextlib.asynccontextmanager
+    async def started(_: Post) -> AsyncIterator[Frozen]:
+        process = Frozen(supervisor, 0)
+        supervisor._processes[0] = process  # type: ignore[assignment]
+        yield process
+
+    supervisor._started = started  # type: ignore[method-assign,assignment]
+    keeping = asyncio.create_task(supervisor._keep(POST, totals))
+    await asyncio.sleep(0)
+    supervisor._stop()
+    async with asyncio.timeout(5):
+        assert await keeping == -signal.SIGKILL
