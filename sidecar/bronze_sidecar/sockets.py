@@ -23,11 +23,13 @@ def unix_sockets(addresses: Sequence[str], mode: int) -> Iterator[Callable[[], N
     paths = [Path(address.removeprefix(UNIX)) for address in addresses if address.startswith(UNIX)]
     for path in paths:
         _remove_stale(path)
+    made: dict[Path, tuple[int, ...] | None] = {}
     before = os.umask(0o177)
 
     def show() -> None:
         for path in paths:
             path.chmod(mode)
+            made[path] = _identity(path)
             _warn_if_unsafe(path)
 
     try:
@@ -35,7 +37,18 @@ def unix_sockets(addresses: Sequence[str], mode: int) -> Iterator[Callable[[], N
     finally:
         os.umask(before)
         for path in paths:
-            path.unlink(missing_ok=True)
+            # The name is free once ours is closed: by now another process may have taken it.
+            if path not in made or _identity(path) == made[path]:
+                path.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return what tells a socket from a later one of that name, which may have the same inode."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _warn_if_unsafe(path: Path) -> None:

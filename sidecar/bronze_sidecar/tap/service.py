@@ -56,11 +56,11 @@ class TapService:
             view = View(TapRequest.FromString(request))
         except DecodeError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a TapRequest")
-        # Empty: whoever gets it knows that from now on nothing is missed.
-        await context.write(TapResponse().SerializeToString())
         stopping = asyncio.create_task(self._stopping.wait())
         self._watch([*self._views, view])
         try:
+            # Empty: whoever gets it knows that from now on nothing is missed.
+            await context.write(TapResponse().SerializeToString())
             while not stopping.done():
                 await asyncio.wait({stopping}, timeout=SEND_SECONDS)
                 if view.has_news:

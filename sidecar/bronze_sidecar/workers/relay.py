@@ -17,6 +17,7 @@ from pathlib import Path
 PIECE = 1 << 18
 MOST_AT_ONCE = 16
 PAUSE_SECONDS = 0.1
+FINISH_SECONDS = 1.0
 _A_CONNECTION = b"c"
 
 
@@ -24,14 +25,18 @@ async def spread(listening: socket.socket, workers: Mapping[int, socket.socket])
     """Accept connections, and hand them to the workers in turn; each worker has a socket to be told by."""
     loop = asyncio.get_running_loop()
     for turn in itertools.count():
-        with suppress(OSError):
+        try:
             accepted, _ = await loop.sock_accept(listening)
-            with accepted:
-                while not workers:  # noqa: ASYNC110 - they are started again
-                    await asyncio.sleep(PAUSE_SECONDS)
-                told = [*workers.values()][turn % len(workers)]
-                # If the worker has just ended, the producer connects again.
-                socket.send_fds(told, [_A_CONNECTION], [accepted.fileno()])
+        except OSError:
+            # No more files may be open, or the like: the same again at once.
+            await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        # If the worker has just ended, the producer connects again.
+        with accepted, suppress(OSError):
+            while not workers:  # noqa: ASYNC110 - they are started again
+                await asyncio.sleep(PAUSE_SECONDS)
+            told = [*workers.values()][turn % len(workers)]
+            socket.send_fds(told, [_A_CONNECTION], [accepted.fileno()])
 
 
 class Relay:
@@ -48,6 +53,11 @@ class Relay:
         """Begin to take connections."""
         self._told.setblocking(False)
         asyncio.get_running_loop().add_reader(self._told, self._take)
+
+    async def finish(self) -> None:
+        """Pass on what the gRPC server has sent before it ended, such as the last acknowledgements."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=FINISH_SECONDS)
 
     def _take(self) -> None:
         try:
@@ -67,7 +77,7 @@ class Relay:
     async def _serve(self, accepted: socket.socket) -> None:
         async with AsyncExitStack() as stack:
             reader, writer = await asyncio.open_unix_connection(sock=accepted, limit=PIECE)
-            stack.callback(writer.close)
+            stack.push_async_callback(_close, writer)
             try:
                 inner_reader, inner_writer = await asyncio.open_unix_connection(self._onward, limit=PIECE)
             except OSError:
@@ -83,6 +93,13 @@ class Relay:
             finally:
                 for task in both:
                     task.cancel()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection when everything that was written to it is on its way."""
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from bronze_cli.values import UNIX, UNIX_PATH_LIMIT
@@ -32,6 +34,8 @@ from bronze_sidecar.workers.worker import Post
 WRONG_CONFIGURATION = 2
 LOOK_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 5.0
+STUCK_SECONDS = 60.0
+"""How much longer than the grace period a worker may take to stop, to save what it has and to close."""
 BACKLOG = 512
 LONGEST_NAME = len("/worker-99")
 
@@ -99,18 +103,33 @@ class Supervisor:
         for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
+        asyncio.get_running_loop().call_later(self._config.grace_seconds + STUCK_SECONDS, self._kill)
+
+    def _kill(self) -> None:
+        """End the workers that have not stopped: one is frozen, for example."""
+        for number, process in self._processes.items():
+            if process.returncode is None:
+                self._log.error("a worker does not stop, and is killed", worker=number)
+                process.kill()
 
     async def _keep(self, post: Post, totals: WorkerTotals) -> int:
         """Run a worker, again and again until the supervisor stops; return its last status."""
         pause = 0.0
         while True:
             began = time.monotonic()
-            async with self._started(post) as process:
-                if self._stopping.is_set():
-                    process.terminate()
-                status = await process.wait()
+            try:
+                async with self._started(post) as process:
+                    if self._stopping.is_set():
+                        process.terminate()
+                    status = await process.wait()
+            except OSError as error:
+                # No memory or no process to be had, which passes; the others go on.
+                self._log.error("cannot start a worker", worker=post.number, reason=str(error))
+                status = EXIT_FAILED
             if self._stopping.is_set():
-                return status
+                # It ends only those that have not begun to serve, and so have taken nothing.
+                was_early = status == -signal.SIGTERM and not totals.was_ready(post.number)
+                return 0 if was_early else status
             if status in {EXIT_FAILED, WRONG_CONFIGURATION} and not totals.was_ready(post.number):
                 # What it said of the reason is in the log.
                 self._failed = status
@@ -168,9 +187,10 @@ def _ports(addresses: Sequence[str]) -> Iterator[list[str]]:
                 continue
             host, _, port = address.rpartition(":")
             number = int(port)
-            for family, kind, protocol, _, place in socket.getaddrinfo(
+            found = socket.getaddrinfo(
                 host.strip("[]"), number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            ):
+            )
+            for family, kind, protocol, _, place in [each for each in found if _is_here(each)] or found:
                 # Another sidecar may share ports as well: then this one must not.
                 with socket.socket(family, kind, protocol) as alone:
                     alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -181,6 +201,17 @@ def _ports(addresses: Sequence[str]) -> Iterator[list[str]]:
                 number = held.getsockname()[1]
             taken.append(f"{host}:{number}")
         yield taken
+
+
+def _is_here(found: tuple[int, int, int, str, tuple[Any, ...]]) -> bool:
+    """Whether the machine has an address: `localhost` may stand for one of IPv6 where that is off."""
+    family, kind, protocol, _, place = found
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind((place[0], 0))
+    except OSError as error:
+        return error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+    return True
 
 
 def _bind(held: socket.socket, address: str, place: tuple[str | int, int]) -> None:

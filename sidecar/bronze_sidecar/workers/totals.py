@@ -40,6 +40,8 @@ class Known:
     not_reached: list[str] = field(default_factory=lambda: ["it does not answer"])
     """What is known of the back ends that it has not reached once; a restart changes nothing of that."""
     was_ready: bool = False
+    ends: int = 0
+    """How often it has ended."""
 
 
 class WorkerTotals(Collector):
@@ -52,7 +54,7 @@ class WorkerTotals(Collector):
         nobody = SidecarService(config, [], metrics)
         self._own = Snapshot(config, [], nobody, Failures(), metrics)
         """Of a process that takes nothing: what there is to add to."""
-        self._gone: defaultdict[tuple[str, Labels], float] = defaultdict(float)
+        self._gone: list[Metric] = []
         """What workers had counted before they ended."""
         self._restarts = 0
         self._looked_at = 0.0
@@ -67,11 +69,10 @@ class WorkerTotals(Collector):
     def ended(self, number: int) -> None:
         """Take note that a worker has ended, with what it had counted as far as that is known."""
         known = self._known[number]
-        for family in known.metrics:
-            if family.type in {"counter", "histogram"}:
-                for sample in family.samples:
-                    self._gone[sample.name, _labels(sample.labels)] += sample.value
+        counted = [family for family in known.metrics if family.type in {"counter", "histogram"}]
+        self._gone = list(_added_up([*self._gone, *counted]))
         known.facts, known.metrics = {}, []
+        known.ends += 1
         self._restarts += 1
 
     async def look(self) -> None:
@@ -84,18 +85,22 @@ class WorkerTotals(Collector):
 
     @staticmethod
     async def _ask(known: Known) -> None:
+        ends = known.ends
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 facts, metrics, reached = await asyncio.gather(
                     *(_get(known.admin, path) for path in ("/status", "/metrics", "/reached"))
                 )
-            known.facts = json.loads(facts)
+            answers = json.loads(facts), list(text_string_to_metric_families(metrics.decode()))
         except (OSError, TimeoutError, ValueError):
             known.facts = {}
             return
+        if known.ends != ends:
+            return  # what it had counted is among what is gone
+        known.facts, known.metrics = answers
         if known.not_reached:
-            known.not_reached = [] if reached == b"reached\n" else reached.decode().splitlines()
-        known.metrics = list(text_string_to_metric_families(metrics.decode()))
+            known.not_reached = [] if reached == b"reached
+" else reached.decode().splitlines()
         known.was_ready = known.was_ready or not known.facts["not_ready"]
 
     # -- readiness and facts
@@ -126,19 +131,7 @@ class WorkerTotals(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the workers' metrics, added up."""
-        families: dict[str, Metric] = {}
-        values: defaultdict[str, dict[tuple[str, Labels], list[float]]] = defaultdict(dict)
-        for known in self._known:
-            for family in known.metrics:
-                families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                for sample in family.samples:
-                    key = sample.name, _labels(sample.labels)
-                    values[family.name].setdefault(key, []).append(sample.value)
-        for name, family in families.items():
-            for (sample_name, labels), each in values[name].items():
-                value = _combined(name, each) + self._gone[sample_name, labels]
-                family.add_sample(sample_name, dict(labels), value)
-            yield family
+        yield from _added_up([*self._gone, *(family for known in self._known for family in known.metrics)])
         own = {
             "bronze_workers": (
                 "Worker processes that answer.",
@@ -155,6 +148,21 @@ class WorkerTotals(Collector):
         yield restarts
 
 
+def _added_up(families: Iterable[Metric]) -> Iterator[Metric]:
+    """Return families of each name as one, with all series that any of them has."""
+    found: dict[str, Metric] = {}
+    values: defaultdict[str, dict[tuple[str, Labels], list[float]]] = defaultdict(dict)
+    for family in families:
+        found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+        for sample in family.samples:
+            key = sample.name, _labels(sample.labels)
+            values[family.name].setdefault(key, []).append(sample.value)
+    for name, family in found.items():
+        for (sample_name, labels), each in values[name].items():
+            family.add_sample(sample_name, dict(labels), _combined(name, each))
+        yield family
+
+
 def _labels(labels: dict[str, str]) -> Labels:
     return tuple(sorted(labels.items()))
 
@@ -166,11 +174,13 @@ def _combined(name: str, values: Iterable[float]) -> float:
 
 
 async def _get(admin: Path, path: str) -> bytes:
-    """Ask a worker's admin socket."""
+    """Ask a worker's admin socket; raise OSError if it does not answer, or ends before it has."""
     reader, writer = await asyncio.open_unix_connection(str(admin))
     try:
         writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
-        _, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
+        head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
     finally:
         writer.close()
+    if b"Content-Length: %d" % len(body) not in head.split(b"\r\n"):
+        raise ConnectionResetError(f"{admin} ended in the middle of an answer")
     return body

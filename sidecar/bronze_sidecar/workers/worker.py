@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 import uvloop
+from bronze_cli.problems import ConfigError
+from bronze_cli.program import EXIT_USAGE
 from bronze_cli.values import UNIX
 
 from bronze_sidecar.app import Sidecar
@@ -61,14 +63,22 @@ async def _serve(post: Post, config: Config) -> int:
     serving = asyncio.create_task(sidecar.serving.wait())
     await asyncio.wait({running, serving}, return_when=asyncio.FIRST_COMPLETED)
     serving.cancel()
-    Relay(socket.socket(fileno=post.told_by), post.own_socket, sidecar.abandon).start()
-    return await running
+    relay = Relay(socket.socket(fileno=post.told_by), post.own_socket, sidecar.abandon)
+    relay.start()
+    status = await running
+    await relay.finish()
+    return status
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until told to stop; return the exit status."""
     post = msgspec.json.decode(arguments[0], type=Post)
-    config = post.config(load(arguments[1:], os.environ))
+    try:
+        config = post.config(load(arguments[1:], os.environ))
+    except ConfigError as error:
+        # The supervisor could use it; the file has changed since, or cannot be read twice.
+        print(f"bronze-sidecar: worker {post.number}: {error}", file=sys.stderr)
+        return EXIT_USAGE
     set_up_logging(config.log_level, config.log_format, worker=post.number)
     return uvloop.run(_serve(post, config))
 

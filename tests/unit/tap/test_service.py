@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bronze_sidecar.tap.service import is_here
+from bronze_sidecar.ingest.failures import Failures
+from bronze_sidecar.tap.service import TapService, is_here
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,21 @@ def test_callers_on_this_machine(peer: str) -> None:
 )
 def test_all_others(peer: str) -> None:
     assert not is_here(peer)
+
+
+async def test_whoever_hears_of_the_beginning_misses_nothing_from_then_on() -> None:
+    failures = Failures()
+    tap = TapService([], failures, is_on=True)
+    watched = []
+
+    class Caller:
+        def peer(self) -> str:
+            return "unix:"
+
+        async def write(self, _: bytes) -> None:
+            watched.append(failures.watch is not None)
+            tap.close()
+
+    await tap.tap(b"", Caller())  # type: ignore[arg-type]
+    assert watched == [True]
+    assert failures.watch is None
