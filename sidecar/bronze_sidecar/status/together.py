@@ -45,8 +45,8 @@ def together(own: Facts, workers: Mapping[int, Facts]) -> Facts:
         "producers": producers[:MOST_PRODUCERS],
         "more_producers": unseen,
         "backends": {
-            name: _backend([one["backends"][name] for one in each])
-            for name in (each[0]["backends"] if each else ())
+            name: _backend([one["backends"][name] for one in each if name in one["backends"]])
+            for name in _names(each)
         },
         "destinations": _destinations(each),
         "last_failures": sorted(
@@ -64,6 +64,11 @@ def together(own: Facts, workers: Mapping[int, Facts]) -> Facts:
         ],
     }
     return {**facts, "problems": problems(facts)}
+
+
+def _names(each: Iterable[Facts]) -> list[str]:
+    """Return all back ends: a worker that was started again may have read a newer configuration."""
+    return [*dict.fromkeys(name for one in each for name in one["backends"])]
 
 
 def _sum(each: Iterable[Mapping[str, Any]]) -> Facts:
@@ -141,9 +146,9 @@ def _history(each: Sequence[Facts]) -> Facts:
         "resident_bytes": added(one["resident_bytes"] for one in each),
         "backends": {
             name: {
-                chart: added(one["backends"][name][chart] for one in each)
+                chart: added(one["backends"][name][chart] for one in each if name in one["backends"])
                 for chart in ("published_per_second", "waiting_events")
             }
-            for name in each[0]["backends"]
+            for name in _names(each)
         },
     }

@@ -99,8 +99,7 @@ class WorkerTotals(Collector):
             return  # what it had counted is among what is gone
         known.facts, known.metrics = answers
         if known.not_reached:
-            known.not_reached = [] if reached == b"reached
-" else reached.decode().splitlines()
+            known.not_reached = [] if reached == b"reached\n" else reached.decode().splitlines()
         known.was_ready = known.was_ready or not known.facts["not_ready"]
 
     # -- readiness and facts

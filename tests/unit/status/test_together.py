@@ -131,6 +131,19 @@ def test_charts_end_now_whenever_their_worker_began() -> None:
     assert history["backends"]["nats"]["waiting_events"] == [0, 6, 7]
 
 
+def test_a_worker_that_read_a_newer_configuration_adds_its_back_ends() -> None:
+    chart = {"published_per_second": [4.0], "waiting_events": [3]}
+    history = worker()["history"]
+    newer = worker(
+        backends={"nats": backend(), "redis": backend(title="Redis")},
+        history={**history, "backends": {**history["backends"], "redis": chart}},
+    )
+    facts = together(own(), {0: worker(), 1: newer})
+    waiting = {name: each["waiting_events"] for name, each in facts["backends"].items()}
+    assert waiting == {"nats": 2, "redis": 1}
+    assert facts["history"]["backends"]["redis"] == chart
+
+
 def test_destinations_count_by_what_each_worker_publishes() -> None:
     def using(published: int, **shares: float) -> dict[str, Any]:
         uses = [{"backend": "nats", "destination": name, "share": share} for name, share in shares.items()]
