@@ -58,8 +58,9 @@ class LeanDeltaTable(DeltaTable):
         return self._log.batches.get(job, -1) >= batch
 
     def files(self) -> pa.Table:
-        # Perhaps newer than the log; then the next version is taken, and the commit is not made.
-        self._table.update_incremental()
+        if self._log is not None:
+            # Perhaps newer than the log; then the next version is taken, and the commit is not made.
+            self._table.update_incremental()
         return super().files()
 
     def columns(self) -> pa.Schema:
