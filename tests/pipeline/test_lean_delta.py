@@ -145,11 +145,14 @@ def test_a_commit_in_between_is_noticed_whatever_it_was(lake: Lake, other: str) 
     assert stored(lake) == [(event_id, "x") for event_id in expected]
 
 
-def test_a_table_with_other_features_is_left_to_delta_rs(lake: Lake) -> None:
-    lake.events()
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_table_with_other_features_is_left_to_delta_rs(lake: Lake, *, is_open: bool) -> None:
+    table = lake.events()
+    assert not table.has("job", 0)
     whole = deltalake.DeltaTable(lake.table_url("bronze"))
     whole.alter.add_feature(deltalake.TableFeatures.AppendOnly, allow_protocol_versions_increase=True)
-    table = lake.events()
+    if not is_open:
+        table = lake.events()
     add(table, 0)
     assert table.has("job", 0)
     assert stored(lake) == [("a:0", "x")]

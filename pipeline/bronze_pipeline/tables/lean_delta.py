@@ -55,6 +55,10 @@ class LeanDeltaTable(DeltaTable):
         if self._log is None:
             return super().has(job, batch)
         self._log.refresh()
+        if not self._log.is_known:
+            # Another program has just given it features: it is delta-rs' from here on.
+            self._log = self._index = self._whole = None
+            return super().has(job, batch)
         return self._log.batches.get(job, -1) >= batch
 
     def files(self) -> pa.Table:
