@@ -37,8 +37,8 @@ def test_spark_runs_as_a_user_without_a_name(java: None, tmp_path: Path) -> None
     home = tmp_path / "home"
     home.mkdir()
     # pytest's folders are its user's alone.
-    for folder in (home, *home.parents):
-        if folder.name.startswith(("home", "pytest", "popen", "test")):
+    for folder in (home, tmp_path, *tmp_path.parents):
+        if folder in {home, tmp_path} or folder.name.startswith(("pytest-", "popen-")):
             folder.chmod(0o777)
     with_files = ["sh", "-ec", 'mount --bind "$0" /etc/nsswitch.conf && exec "$@"']
     done = subprocess.run(

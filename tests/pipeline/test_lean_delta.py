@@ -145,11 +145,14 @@ def test_a_commit_in_between_is_noticed_whatever_it_was(lake: Lake, other: str) 
     assert stored(lake) == [(event_id, "x") for event_id in expected]
 
 
-def test_a_table_with_other_features_is_left_to_delta_rs(lake: Lake) -> None:
-    lake.events()
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_table_with_other_features_is_left_to_delta_rs(lake: Lake, *, is_open: bool) -> None:
+    table = lake.events()
+    assert not table.has("job", 0)
     whole = deltalake.DeltaTable(lake.table_url("bronze"))
     whole.alter.add_feature(deltalake.TableFeatures.AppendOnly, allow_protocol_versions_increase=True)
-    table = lake.events()
+    if not is_open:
+        table = lake.events()
     add(table, 0)
     assert table.has("job", 0)
     assert stored(lake) == [("a:0", "x")]
@@ -179,3 +182,21 @@ def test_trimming_leaves_what_is_young_or_needed(lake: Lake, log: Path) -> None:
     assert len(stored(lake)) == 9
     assert trim(LocalFileSystem(), str(log), 2000) == 0
     assert lake.events().has("job", 8)
+
+
+def test_in_a_store_too_a_commit_follows_the_look(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean_delta, "_log_of", lambda *_: None)
+    table, other = lake.events(), lake.events()
+    add(table, 0)
+    assert not table.has("job", 1)
+    folder = "date=1970-01-01/exchange=x"
+    # What is asked twice is of one version, whatever is committed in between.
+    near = table.near([folder], {})
+    assert len(near) == 1
+    add(other, 0, job="other")
+    assert table.near([folder], {}) == near
+    assert len(table.index()) == 1
+    with pytest.raises(TableChanged):
+        table.commit(write(table, "a:1"), "job", 1)
+    assert not table.has("job", 1)
+    assert len(table.near([folder], {})) == 2

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from bronze_pipeline.tables import lean_delta, partition_index
+from bronze_pipeline.tables.checkpoints import trim, write_checkpoint
 from bronze_pipeline.tables.files import FileWriter
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.partition_index import UNKNOWN, ValueSpan, span_of
 from bronze_pipeline.tables.tables import DeltaTable, Table
+from pyarrow.fs import LocalFileSystem
 
 SCHEMA = pa.schema(
     [
@@ -118,6 +122,20 @@ def test_tables_of_all_kinds_tell_near_files(tmp_path: Path, kind: str) -> None:
     assert table.near([], {}) == []
 
 
+def test_an_index_that_lags_behind_a_trimmed_log_is_made_anew(lake: Lake) -> None:
+    table, other = open_table(lake), open_table(lake)
+    folder, first = add(table, 0, 0)
+    assert table.near([folder], {"event_ts": UNKNOWN}) == [first]
+    paths = [add(other, number, number)[1] for number in (1, 2)]
+    assert table.has("job", 2)
+    log = Path(unquote(urlsplit(lake.table_url("trades")).path), "_delta_log")
+    write_checkpoint(log, 3)
+    assert trim(LocalFileSystem(), str(log), time.time() + 60) > 0
+    assert sorted(table.near([folder], {"event_ts": UNKNOWN})) == sorted([first, *paths])
+    _, last = add(table, 3, 3)
+    assert table.near([folder], {"event_ts": seconds(3, 3)}) == [last]
+
+
 def test_days_are_loaded_from_a_checkpoint_and_what_follows(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,3 +170,23 @@ def test_a_span_has_some_room() -> None:
     times = pa.chunked_array([pa.array([at(5), at(3)], SCHEMA.field("event_ts").type)])
     assert span_of(times) == seconds(2, 6)
     assert span_of(pa.chunked_array([pa.array([at(5), None], SCHEMA.field("event_ts").type)])) == UNKNOWN
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta-rs"])
+def test_the_first_and_the_last_time_that_there_is_have_a_span(lake: Lake, kind: str) -> None:
+    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    column = SCHEMA.field("event_ts").type
+    span = span_of(pa.chunked_array([pa.array([first, last], column)]))
+    assert span == UNKNOWN
+    early, late = (span_of(pa.chunked_array([pa.array([each], column)])) for each in (first, last))
+    assert early == ValueSpan(None, first + timedelta(seconds=1))
+    assert late == ValueSpan(last - timedelta(seconds=1), None)
+    table = (
+        DeltaTable(lake.table_url("trades"), SCHEMA, PARTITIONS, "trades")
+        if kind == "delta-rs"
+        else open_table(lake)
+    )
+    folder, path = add(table, 0, 0)
+    assert table.has("job", 0)
+    assert table.near([folder], {"event_ts": ValueSpan(None, at(0))}) == [path]
+    assert table.near([folder], {"event_ts": ValueSpan(at(0), None)}) == [path]

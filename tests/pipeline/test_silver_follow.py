@@ -71,6 +71,14 @@ def test_it_begins_with_what_is_there_and_goes_on_with_commits(bronze: Bronze) -
     assert follow(bronze, offset)[0] == ["r:4"]
 
 
+def test_a_damaged_note_of_the_last_checkpoint_stops_nothing(delta: Bronze) -> None:
+    start = TableStreamReader(delta.url, 500_000).initialOffset()
+    trades(delta, "r:0")
+    # As a machine without power may leave it.
+    Path(delta.lake.place, "bronze", "_delta_log", "_last_checkpoint").touch()
+    assert follow(delta, start)[0] == ["r:0"]
+
+
 def test_compaction_is_no_news(delta: Bronze) -> None:
     trades(delta, "r:0")
     _, offset = follow(delta, TableStreamReader(delta.url, 500_000).initialOffset())

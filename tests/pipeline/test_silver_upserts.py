@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 from bronze_pipeline.silver.logs import log_of
 from bronze_pipeline.silver.upserts import UpsertTable
+from bronze_pipeline.tables import partition_index
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.lean_delta import LeanDeltaTable
 
@@ -93,6 +94,25 @@ def test_nothing_lists_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert log.table_id()
     assert stored(tmp_path) == [(1, "A", 0, "11"), (1, "A", 1, "12"), (2, "A", 0, "20")]
     assert log.table_id() == str(deltalake.DeltaTable(tmp_path / "bars").metadata().id)
+
+
+def test_the_log_is_read_once_for_all_days_of_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = range(1, 29)
+    put(table(tmp_path), 0, *((day, "A", 0, "10") for day in days))
+    read = partition_index.last_checkpoint
+    loads: list[Path] = []
+
+    def counting(folder: Path) -> tuple[int, list[Path], int]:
+        loads.append(folder)
+        return read(folder)
+
+    monkeypatch.setattr(partition_index, "last_checkpoint", counting)
+    put(table(tmp_path), 1, *((day, "A", 0, "11") for day in days))
+    assert len(loads) == 1
+    assert {close for *_, close in stored(tmp_path)} == {"11"}
+    assert len(stored(tmp_path)) == len(days)
 
 
 def test_a_batch_is_known_by_its_number(tmp_path: Path) -> None:

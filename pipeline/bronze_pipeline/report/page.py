@@ -20,7 +20,6 @@ from bronze_pipeline.report.sections.parts import byte_text
 from bronze_pipeline.report.sections.quarantine import quarantine_section
 
 STYLE = Path(__file__).with_name("style.css")
-# A browser that follows it loads nothing from anywhere, whatever the data says.
 ONE = {
     "events": "event",
     "days": "day",
@@ -29,6 +28,7 @@ ONE = {
     "streams not complete": "stream not complete",
     "files": "file",
 }
+# A browser that follows it loads nothing from anywhere, whatever the data says.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 

@@ -151,7 +151,11 @@ class DeltaTableLog:
         """Return the log of a table on a local disk; None if delta-rs has to see to it."""
         if self._local is None:
             folder = log_folder(self.url)
-            log = None if folder is None else DeltaLog(folder)
+            try:
+                log = None if folder is None else DeltaLog(folder)
+            except (OSError, ValueError, KeyError, TypeError):
+                # delta-rs may be able to read it, or says what is wrong.
+                return None
             self._local = log if log is not None and log.is_known else None
         return self._local
 

@@ -100,9 +100,11 @@ class UpsertTable:
             for name in others
             if pa.types.is_timestamp(keys[name].type) or pa.types.is_integer(keys[name].type)
         }
-        for value in pc.unique(keys[partition]).cast(pa.string()):
-            folder = f"{partition}={value.as_py() or NULL_PARTITION}"
-            yield from ((path, value) for path in self._table.near([folder], spans))
+        values = pc.unique(keys[partition]).cast(pa.string())
+        by_folder = {f"{partition}={value.as_py() or NULL_PARTITION}": value for value in values}
+        # One question about all days: the log is read once.
+        for path in self._table.near(by_folder, spans):
+            yield path, by_folder[path.rpartition("/")[0]]
 
     def _kept(self, path: str, partition: pa.Scalar, new: pa.Table) -> pa.Table | None:
         """Return the rows of a file whose keys are not among the new ones; None if that is all rows."""

@@ -55,11 +55,16 @@ class LeanDeltaTable(DeltaTable):
         if self._log is None:
             return super().has(job, batch)
         self._log.refresh()
+        if not self._log.is_known:
+            # Another program has just given it features: it is delta-rs' from here on.
+            self._log = self._index = self._whole = None
+            return super().has(job, batch)
         return self._log.batches.get(job, -1) >= batch
 
     def files(self) -> pa.Table:
-        # Perhaps newer than the log; then the next version is taken, and the commit is not made.
-        self._table.update_incremental()
+        if self._log is not None:
+            # Perhaps newer than the log; then the next version is taken, and the commit is not made.
+            self._table.update_incremental()
         return super().files()
 
     def columns(self) -> pa.Schema:

@@ -46,7 +46,16 @@ def span_of(values: pa.ChunkedArray) -> ValueSpan:
         return UNKNOWN
     found = pc.min_max(values).as_py()
     margin = MARGIN if pa.types.is_timestamp(values.type) else 0
-    return ValueSpan(found["min"] - margin, found["max"] + margin)
+    return ValueSpan(_moved(found["min"], -margin), _moved(found["max"], margin))
+
+
+def _moved(value: Any, by: Any) -> Any:
+    """Return a number or a time moved a little; None if there is no such time."""
+    try:
+        return value + by
+    except OverflowError:
+        # The first and the last year that a table may have: some programs write the first for "none".
+        return None
 
 
 class PartitionIndex:
@@ -76,9 +85,13 @@ class PartitionIndex:
         ]
 
     def _follow(self) -> None:
-        while self._version < self._log.version:
-            self._version += 1
-            self._apply(self._version, self._days.keys())
+        try:
+            for version in range(self._version + 1, self._log.version + 1):
+                self._apply(version, self._days.keys())
+        except FileNotFoundError:
+            # The log was trimmed since the last question; the days are loaded again.
+            self._days = {}
+        self._version = self._log.version
 
     def _load(self, days: set[str], keep: set[str]) -> None:
         if len(self._days) + len(days) > DAYS_KEPT:
