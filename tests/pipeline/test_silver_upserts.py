@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 from bronze_pipeline.silver.logs import log_of
 from bronze_pipeline.silver.upserts import UpsertTable
-from bronze_pipeline.tables import partition_index
+from bronze_pipeline.tables import delta_log, partition_index
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.lean_delta import LeanDeltaTable
 
@@ -101,7 +101,7 @@ def test_the_log_is_read_once_for_all_days_of_a_batch(
 ) -> None:
     days = range(1, 29)
     put(table(tmp_path), 0, *((day, "A", 0, "10") for day in days))
-    read = partition_index.last_checkpoint
+    read = delta_log.last_checkpoint
     loads: list[Path] = []
 
     def counting(folder: Path) -> tuple[int, list[Path], int]:
