@@ -165,7 +165,7 @@ class KinesisBus:
 
     async def headers(self) -> list[dict[str, str]]:
         """Return the meta of every envelope: Kinesis has no headers."""
-        records = await asyncio.to_thread(self._records)
+        records = events_in(await asyncio.to_thread(self._records))
         return [dict(NormalizedEvent.FromString(record["Data"]).meta) for record in records]
 
     def _records(self) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ import signal
 
 from bronze_client import connect
 
+STOPPING = "stopping"
+
 
 async def main() -> None:
     stop = asyncio.Event()
@@ -17,11 +19,15 @@ async def main() -> None:
         os.environ["BRONZE_SIDECAR_ADDRESS"], source="replay/1", stream_id="replay"
     ) as publisher:
         published = 0
-        while not stop.is_set():
+        has_stopped = False
+        # Once more after it is told, so that something is on its way then.
+        while not has_stopped:
+            has_stopped = stop.is_set()
             for _ in range(50):
                 published += publisher.publish(trade(published))
             await asyncio.sleep(0.005)
         waiting = publisher.stats.accepted - publisher.stats.acknowledged
+        print(STOPPING, flush=True)
         await publisher.flush(timeout=30)
         await publisher.close(ended=False)
     print(json.dumps({"published": published, "waiting": waiting, "dropped": publisher.stats.dropped}))

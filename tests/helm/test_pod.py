@@ -19,10 +19,12 @@ from typing import Any
 import nats
 import pytest
 from charts import ROOT, Object, containers, render
+from helm.replay_server import STOPPING
 from nats.js.api import AckPolicy, ConsumerConfig
 from other_user import as_user, can_switch
 from servers import HOST, START_SECONDS, NatsServer, free_port
 from sidecar_process import PROGRAM
+from spooling import until
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
 
@@ -194,14 +196,14 @@ async def test_a_pod_that_is_stopped_while_the_bus_hangs_loses_nothing(
         bus.freeze()
         stack.callback(bus.thaw)
         pod.processes["server"].send_signal(signal.SIGTERM)
+        await until(lambda: STOPPING in pod.log("server"))
+        bus.thaw()
         if native:
             # The sidecar is left alone until the server has gone.
-            bus.thaw()
             assert pod.processes["server"].wait(60) == 0, pod.log("server")
             assert pod.stop("bronze-sidecar") == 0, pod.log("bronze-sidecar")
         else:
             # Both are told at once.
-            bus.thaw()
             assert pod.stop("bronze-sidecar") == 0, pod.log("bronze-sidecar")
             assert pod.processes["server"].wait(60) == 0, pod.log("server")
 

@@ -326,8 +326,8 @@ def test_kill_9_of_the_jobs_of_three_buses_at_exact_moments(
     assert status == 0, log.read_text()
     for name, table in tables.items():
         assert summary[name]["quarantined"] == 0
-        # The second replay was on the bus, all of it.
-        assert summary[name]["duplicates"] >= cases[name].count
+        # The second replay was on the bus; where one shard is ahead, an earlier run met some of it.
+        assert summary[name]["duplicates"] >= cases[name].count // 2
         assert_exact(table, cases[name].count)
 
 

@@ -186,7 +186,7 @@ def test_the_wheel_says_where_it_comes_from(metadata):
 
 
 def test_the_wheel_has_its_extras(metadata):
-    assert sorted(metadata.get_all("Provides-Extra")) == ["chart", "dev", "msk", "server", "spark"]
+    assert sorted(metadata.get_all("Provides-Extra")) == ["chart", "dev", "fast", "msk", "server", "spark"]
 
 
 # Helpers

@@ -476,6 +476,32 @@ SIDECAR_MESSAGES: dict[str, dict[str, Description]] = {
     "PublishBatchResponse": {
         "outcome": (1, "message bronze.sidecar.v1.Outcome", None),
     },
+    "TapRequest": {
+        "exchanges": (1, "repeated string", None),
+        "symbols": (2, "repeated string", None),
+        "payload_cases": (3, "repeated string", None),
+        "backends": (4, "repeated string", None),
+        "failures_only": (5, "bool", None),
+    },
+    "TapResponse": {
+        "events": (1, "repeated message bronze.sidecar.v1.TappedEvent", None),
+        "skipped": (2, "uint64", None),
+    },
+    "TappedEvent": {
+        "event_id": (1, "string", None),
+        "envelope": (2, "bytes", "content"),
+        "json": (3, "bytes", "content"),
+        "backend": (4, "string", None),
+        "destination": (5, "string", None),
+        "key": (6, "string", None),
+        "headers": (7, "repeated message bronze.sidecar.v1.TappedHeader", None),
+        "failure": (8, "enum bronze.sidecar.v1.FailureKind", None),
+        "reason": (9, "string", None),
+    },
+    "TappedHeader": {
+        "name": (1, "string", None),
+        "value": (2, "string", None),
+    },
 }
 SIDECAR_ENUMS = {
     "FailureKind": {"FAILURE_KIND_UNSPECIFIED": 0, "FAILURE_KIND_REJECTED": 1, "FAILURE_KIND_FAILED": 2},
@@ -493,6 +519,12 @@ SIDECAR_PROCEDURES = {
         False,
         ".bronze.sidecar.v1.PublishBatchResponse",
         False,
+    ),
+    "SidecarService.Tap": (
+        ".bronze.sidecar.v1.TapRequest",
+        False,
+        ".bronze.sidecar.v1.TapResponse",
+        True,
     ),
 }
 
