@@ -129,8 +129,8 @@ def test_a_bus_that_is_away_is_named_with_since_when_and_what_waits(
             "1 problem",
             "NATS is away: ",
             "since ",
-            "wait in memory",
-            "none of them is lost",
+            "Waiting in memory: ",
+            "none of it is lost",
             without="Nothing waits",
         )
         assert "s3cret-word" not in found
@@ -187,7 +187,7 @@ def test_what_waits_on_disk_is_shown(
         nats.kill()
         with steady(process.address, 1, only_bitcoin, each_second=500):
             window.open(address(process))
-            wait_for(window, "#verdict", "NATS is away", "wait on disk")
+            wait_for(window, "#verdict", "NATS is away", "Waiting on disk: ")
             wait_for(window, "#backends", "On disk", "; ready")
             window.screenshot(tmp_path / "disk.png")
 

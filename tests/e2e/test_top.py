@@ -111,7 +111,7 @@ def test_it_is_live_through_an_outage(process: SidecarProcess, nats: NatsServer)
         lines = window.wait_for("All is well", "exchange/2", "bronze.bitmex.XBTUSD")
         assert all(len(line) <= 120 for line in lines)
         nats.kill()
-        window.wait_for("NATS is away", "since", "none of them is lost", "unreachable")
+        window.wait_for("NATS is away", "since", "none of it is lost", "unreachable")
         nats.start()
         window.wait_for("All is well")
         assert window.press(b"q") == 0

@@ -75,8 +75,8 @@ def _about_backend(backend: Facts, facts: Facts) -> Iterator[dict[str, object]]:
         yield _problem(
             "warning",
             f"{title} does not store events for '{first['destination']}': {first['reason']}",
-            f"{plural(held['events'], 'event')} of {plural(held['keys'], 'key')} are held back and tried"
-            " again; other keys go on.",
+            f"Held back and tried again: {plural(held['events'], 'event')} of {plural(held['keys'], 'key')};"
+            " other keys go on.",
             first["since"],
         )
     given_up = backend["given_up"]
@@ -108,14 +108,14 @@ def _waiting(backend: Facts) -> str:
         backend["waiting_events"] / backend["most_events"], backend["waiting_bytes"] / backend["most_bytes"]
     )
     text = (
-        f"{plural(waiting, 'event')} wait in memory ({percent(fill, 1)} of its queue), the oldest for"
+        f"Waiting in memory: {plural(waiting, 'event')} ({percent(fill, 1)} of its queue), the oldest for"
         f" {duration(backend['oldest_unacknowledged_seconds'])}."
     )
     if backend.get("on_disk_events"):
-        text += f" {plural(backend['on_disk_events'], 'event')} wait on disk."
+        text += f" Waiting on disk: {plural(backend['on_disk_events'], 'event')}."
     if fill >= FULL and "disk" not in backend:
         text += " The queue is full: producers wait."
-    return text + " They will be delivered when it is back; none of them is lost."
+    return text + " What waits is delivered when it is back; none of it is lost."
 
 
 def _where(facts: Facts) -> str:
@@ -160,5 +160,5 @@ def _about_producers(facts: Facts) -> Iterator[dict[str, object]]:
         yield _problem(
             "warning",
             f"{plural(len(left), 'producer')} left before everything was acknowledged",
-            f"{plural(messages, 'message')} ({size(amount)}) of theirs are still on the way.",
+            f"Still on the way: {plural(messages, 'message')} ({size(amount)}) of theirs.",
         )

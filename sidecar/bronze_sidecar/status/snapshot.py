@@ -119,12 +119,15 @@ class Snapshot:
         return {**facts, "problems": problems(facts)}
 
     def _producers(self) -> dict[str, Any]:
-        """Describe the producers: those connected first, then those with something on the way."""
+        """Describe the producers: those connected first, then those that left something on the way.
+
+        What is on the way of one that is connected comes and goes; its row stays where it is.
+        """
         sessions = sorted(
             self._service.sessions,
             key=lambda each: (
                 each[1].take_over is None,
-                each[1].is_done,
+                each[1].take_over is None and each[1].is_done,
                 each[1].context.source,
                 each[1].context.stream_id,
             ),

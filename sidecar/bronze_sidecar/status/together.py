@@ -22,7 +22,14 @@ def together(own: Facts, workers: Mapping[int, Facts]) -> Facts:
     producers = [
         {**producer, "worker": number} for number, facts in workers.items() for producer in facts["producers"]
     ]
-    producers.sort(key=lambda one: (not one["connected"], not one["unacknowledged_messages"]))
+    producers.sort(
+        key=lambda one: (
+            not one["connected"],
+            not one["connected"] and not one["unacknowledged_messages"],
+            one["source"],
+            one["stream_id"],
+        )
+    )
     unseen = sum(facts["more_producers"] for facts in each) + max(0, len(producers) - MOST_PRODUCERS)
     facts = {
         **own,

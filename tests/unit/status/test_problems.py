@@ -68,8 +68,8 @@ def test_a_back_end_that_is_away_with_what_waits_for_it() -> None:
     away = backend(state="lost: reset by peer", waiting_events=100, waiting_bytes=3)
     assert found(backends={"nats": away}) == [
         (
-            "error: NATS is away: reset by peer | 100 events wait in memory (10 % of its queue), the oldest"
-            " for 5 s. They will be delivered when it is back; none of them is lost."
+            "error: NATS is away: reset by peer | Waiting in memory: 100 events (10 % of its queue), the"
+            " oldest for 5 s. What waits is delivered when it is back; none of it is lost."
         )
     ]
     assert found(backends={"nats": backend(state="connecting")}) == [
@@ -80,10 +80,10 @@ def test_a_back_end_that_is_away_with_what_waits_for_it() -> None:
 def test_a_queue_that_is_full_holds_producers_up() -> None:
     full = {"state": "failing: busy", "waiting_events": 2, "waiting_bytes": 990}
     (text,) = found(backends={"nats": backend(**full)})
-    assert "(99 % of its queue), the oldest for 5 s. The queue is full: producers wait. They will" in text
+    assert "(99 % of its queue), the oldest for 5 s. The queue is full: producers wait. What waits" in text
     (text,) = found(backends={"nats": backend(**full, disk="ready", on_disk_events=5)})
     assert "producers wait" not in text
-    assert "5 events wait on disk." in text
+    assert "Waiting on disk: 5 events." in text
 
 
 def test_events_that_a_back_end_refuses_while_that_is_news() -> None:
@@ -125,8 +125,8 @@ def test_one_that_is_gone_with_something_on_the_way() -> None:
     gone = producer(connected=False, unacknowledged_messages=7, unacknowledged_bytes=2048)
     assert found(gone) == [
         (
-            "warning: 1 producer left before everything was acknowledged | 7 messages (2.0 KiB) of theirs are"
-            " still on the way."
+            "warning: 1 producer left before everything was acknowledged | Still on the way: 7 messages"
+            " (2.0 KiB) of theirs."
         )
     ]
 
@@ -146,7 +146,7 @@ def test_held_back_keys() -> None:
     held = {"keys": 1, "events": 4, "first": [first]}
     assert found(backends={"nats": backend(held=held)}) == [
         (
-            "warning: NATS does not store events for 'bronze.a': no stream | 4 events of 1 key are held back"
-            " and tried again; other keys go on."
+            "warning: NATS does not store events for 'bronze.a': no stream | Held back and tried again:"
+            " 4 events of 1 key; other keys go on."
         )
     ]

@@ -156,8 +156,8 @@ def test_destinations_count_by_what_each_worker_publishes() -> None:
     ]
 
 
-def test_producers_name_their_worker_and_the_page_shows_them() -> None:
-    producer = {
+def producer(**facts: object) -> dict[str, object]:
+    return {
         "producer_id": "p",
         "source": "tardis",
         "origin": "replay",
@@ -171,11 +171,26 @@ def test_producers_name_their_worker_and_the_page_shows_them() -> None:
         "unacknowledged_bytes": 0,
         "rejected": {"events": 0},
         "given_up": {"events": 0},
+        **facts,
     }
-    facts = together(own(), {0: worker(), 1: worker(producers=[producer], more_producers=4)})
+
+
+def test_producers_name_their_worker_and_the_page_shows_them() -> None:
+    facts = together(own(), {0: worker(), 1: worker(producers=[producer()], more_producers=4)})
     assert [(each["stream_id"], each["worker"]) for each in facts["producers"]] == [("s", 1)]
     assert facts["more_producers"] == 4
     assert b"tardis" in StatusPage(lambda: facts).page()
+
+
+def test_a_connected_producer_stays_where_it_is_and_one_that_left_something_comes_first() -> None:
+    first = [
+        producer(stream_id="idle"),
+        producer(stream_id="gone", connected=False),
+        producer(stream_id="left", connected=False, unacknowledged_messages=3),
+    ]
+    second = [producer(stream_id="sending", unacknowledged_messages=3)]
+    facts = together(own(), {0: worker(producers=first), 1: worker(producers=second)})
+    assert [each["stream_id"] for each in facts["producers"]] == ["idle", "sending", "left", "gone"]
 
 
 def test_before_any_worker_answers_there_is_a_page_all_the_same() -> None:
