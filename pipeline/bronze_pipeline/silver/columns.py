@@ -8,6 +8,7 @@ it is exact too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 DIGITS = 38
-NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?\z"
-SCIENTIFIC = r"^[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,4}\z"
+# Sign, whole part, fraction, the exponent's sign and the exponent.
+NUMBER = re.compile(r"([+-]?)([0-9]+)(?:\.([0-9]*))?(?:[eE]([+-]?)(?=[0-9])0*([0-9]*))?")
+# An exponent with more digits belongs to a number that is far too large or too small.
+EXPONENT_DIGITS = 18
 # Sign, whole part and fraction, without a plus and without zeros that say nothing.
 PARTS = r"^(?:\+|(-))?0*([0-9]+)(?:\.0*|(\.[0-9]*[1-9])0*)?\z"
 NO_NUMBER = "not a number"
@@ -89,8 +92,7 @@ class NumberColumn:
 
     def reason(self, text: str) -> str:
         """Return what is wrong with a text that did not become a number."""
-        is_number = pc.match_substring_regex(pa.scalar(text), NUMBER).as_py()
-        return f"does not fit {self.kind.sql}" if is_number else NO_NUMBER
+        return f"does not fit {self.kind.sql}" if NUMBER.fullmatch(text) else NO_NUMBER
 
 
 def _plain(texts: pa.Array, kind: NumberKind) -> pa.Array:
@@ -98,26 +100,26 @@ def _plain(texts: pa.Array, kind: NumberKind) -> pa.Array:
     plain = pc.replace_substring_regex(pc.if_else(fits, texts, None), PARTS, r"\1\2\3")
     plain = pc.if_else(pc.equal(plain, "-0"), "0", plain)
     # Rare.
-    return _replaced(
-        plain,
-        texts,
-        pc.and_(pc.invert(fits), pc.match_substring_regex(texts, SCIENTIFIC)),
-        lambda text: _written_out(text, kind),
-    )
+    is_odd = pc.and_(pc.invert(fits), pc.not_equal(texts, ""))
+    return _replaced(plain, texts, is_odd, lambda text: _written_out(text, kind))
 
 
 def _written_out(text: str, kind: NumberKind) -> str | None:
-    """Return a number in scientific notation without an exponent; None if the kind cannot hold it exactly."""
-    sign, digits, exponent = Decimal(text).as_tuple()
-    significant = "".join(map(str, digits)).lstrip("0")
-    stripped = significant.rstrip("0")
-    if not stripped:
-        return "0"
-    assert isinstance(exponent, int)  # noqa: S101 - the pattern knows no NaN
-    exponent += len(significant) - len(stripped)
-    if -exponent > kind.places or len(stripped) + exponent > DIGITS - kind.places:
+    """Return a number without an exponent; None if it is none, or the kind cannot hold it exactly."""
+    found = NUMBER.fullmatch(text)
+    if found is None:
         return None
-    return f"{Decimal((sign, tuple(map(int, stripped)), exponent)):f}"
+    sign, whole, fraction, exponent_sign, exponent = found.groups("")
+    significant = (whole + fraction).lstrip("0")
+    digits = significant.rstrip("0")
+    if not digits:
+        return "0"
+    if len(exponent) > EXPONENT_DIGITS:
+        return None
+    behind_point = len(fraction) - int(f"{exponent_sign}{exponent or 0}") - len(significant) + len(digits)
+    if behind_point > kind.places or len(digits) - behind_point > DIGITS - kind.places:
+        return None
+    return f"{Decimal(f'{sign}{digits}e{-behind_point}'):f}"
 
 
 def _replaced(
