@@ -46,7 +46,7 @@ class Task:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         events = FileWriter(self.events, EVENTS, "part")
-        quarantine = FileWriter(self.quarantine, QUARANTINE, "part")
+        quarantine = FileWriter(self.quarantine, QUARANTINE, "part", beside=events)
         repeats = 0
         receipts: list[str] = []
         firsts: list[dict[str, Any]] = []

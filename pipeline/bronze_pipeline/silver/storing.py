@@ -65,8 +65,11 @@ class TypeEvents:
     quarantine: Folder
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = {each.record.table: FileWriter(each.folder, each.schema, "part") for each in self.targets}
         faults = FileWriter(self.quarantine, QUARANTINE, "part")
+        rows = {
+            each.record.table: FileWriter(each.folder, each.schema, "part", beside=faults)
+            for each in self.targets
+        }
         for file in listed(batches):
             events = TableFile(self.url, self.bronze, file)
             for target in self.targets:

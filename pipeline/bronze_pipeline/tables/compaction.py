@@ -22,11 +22,13 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from bronze_pipeline.tables import files as table_files
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, actions_of, in_log, log_folder
-from bronze_pipeline.tables.files import NULL_PARTITION, Folder, Written
+from bronze_pipeline.tables.files import NULL_PARTITION, Folder, Waiting, Written
 from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import partition_values, stats
 
 PREFIX = "compacted"
+FULL = f"{PREFIX}-full"
+"""Names files that have as many bytes in memory as may wait there, however few rows they have."""
 ORDER = ("stream_id", "position", "level")
 """Rows are sorted by these where the table has them: a stream is then in few files and groups of rows."""
 ATTEMPTS = 100
@@ -85,7 +87,8 @@ def _partitions(
 ) -> dict[tuple[tuple[str, str], ...], list[Small]]:
     found: dict[tuple[tuple[str, str], ...], list[Small]] = {}
     for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        if (row["num_records"] or 0) * 2 > table_files.ROWS_IN_FILE:
+        is_full = row["path"].rpartition("/")[2].startswith(FULL)
+        if is_full or (row["num_records"] or 0) * 2 > table_files.ROWS_IN_FILE:
             continue
         values = [row[f"partition.{name}"] for name in columns]
         day = next((value for name, value in zip(columns, values, strict=True) if name == "date"), None)
@@ -147,22 +150,21 @@ def _written(
     folder: Folder, schema: pa.Schema, partition: dict[str, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[Written]:
     """Write rows of a partition, a full file at a time."""
-    pending: list[pa.RecordBatch] = []
+    waiting = Waiting()
     for batch in batches:
-        pending.append(batch)
-        if sum(map(len, pending)) >= table_files.ROWS_IN_FILE:
-            yield _write(folder, schema, partition, pending)
-            pending = []
-    if pending:
-        yield _write(folder, schema, partition, pending)
+        waiting.add(batch)
+        if waiting.are_many:
+            yield _write(folder, schema, table_files.new_path(partition, FULL), partition, waiting)
+            waiting = Waiting()
+    if waiting.rows:
+        yield _write(folder, schema, table_files.new_path(partition, PREFIX), partition, waiting)
 
 
 def _write(
-    folder: Folder, schema: pa.Schema, partition: dict[str, str], batches: Sequence[pa.RecordBatch]
+    folder: Folder, schema: pa.Schema, path: str, partition: dict[str, str], waiting: Waiting
 ) -> Written:
-    rows = pa.Table.from_batches(batches, schema)
+    rows = pa.Table.from_batches(waiting.batches, schema)
     order = [(name, "ascending") for name in ORDER if name in schema.names]
-    path = table_files.new_path(partition, PREFIX)
     return table_files.write_file(folder, path, partition, rows.sort_by(order) if order else rows)
 
 

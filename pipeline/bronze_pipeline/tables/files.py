@@ -23,6 +23,8 @@ import pyarrow.parquet as pq
 from bronze_pipeline.tables.storage import file_system
 
 ROWS_IN_FILE = 256 * 1024
+# What rows that wait for their files may take of a task's memory. A file of ordinary events is full before.
+BYTES_WAITING = 256 << 20
 ROWS_IN_GROUP = 128 * 1024
 # Columns whose values rarely repeat: a dictionary of them only costs time.
 DISTINCT_COLUMNS = ("event_id", "bus_position", "raw")
@@ -79,33 +81,73 @@ class Written:
         return cls(**json.loads(text))
 
 
+class Waiting:
+    """The rows of one partition that wait for their file."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.rows = 0
+        self.bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+        self.rows += len(batch)
+        self.bytes += batch.nbytes
+
+    @property
+    def are_many(self) -> bool:
+        """Whether they are a full file."""
+        return self.rows >= ROWS_IN_FILE or self.bytes >= BYTES_WAITING
+
+
 class FileWriter:
     """Writes the rows of one task, one file for each partition that occurs."""
 
-    def __init__(self, folder: Folder, schema: pa.Schema, prefix: str) -> None:
+    def __init__(
+        self, folder: Folder, schema: pa.Schema, prefix: str, beside: FileWriter | None = None
+    ) -> None:
+        """Prepare; writers `beside` each other share what may wait in memory."""
         self._folder = folder
         self._prefix = prefix
         self._schema = pa.schema([field for field in schema if field.name not in folder.partition_columns])
-        self._pending: dict[tuple[str, ...], list[pa.RecordBatch]] = {}
+        self._waiting: dict[tuple[str, ...], Waiting] = {}
         self._written: list[Written] = []
+        self.writers: list[FileWriter] = [] if beside is None else beside.writers
+        """This one, and those beside it."""
+        self.writers.append(self)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Accept rows; they wait in memory until a file is full, or until `finish`."""
+        """Accept rows; they wait in memory until a file is full, memory is, or until `finish`."""
         for values, rows in _divide(batch, self._folder.partition_columns):
-            pending = self._pending.setdefault(values, [])
-            pending.append(rows.select(self._schema.names))
-            if sum(map(len, pending)) >= ROWS_IN_FILE:
-                self._written.append(self._write_file(values, self._pending.pop(values)))
+            waiting = self._waiting.setdefault(values, Waiting())
+            waiting.add(rows.select(self._schema.names))
+            if waiting.are_many:
+                self._write_file(values)
+        while sum(map(FileWriter.bytes_waiting, self.writers)) > BYTES_WAITING:
+            max(self.writers, key=FileWriter.most_bytes_waiting).write_largest()
+
+    def bytes_waiting(self) -> int:
+        return sum(each.bytes for each in self._waiting.values())
+
+    def most_bytes_waiting(self) -> int:
+        """Return how many bytes wait for the largest file."""
+        return max((each.bytes for each in self._waiting.values()), default=0)
+
+    def write_largest(self) -> None:
+        """Write the file that makes most room."""
+        self._write_file(max(self._waiting, key=lambda values: self._waiting[values].bytes))
 
     def finish(self) -> list[Written]:
         """Write what is left, and describe all files."""
-        rest = [self._write_file(values, batches) for values, batches in sorted(self._pending.items())]
-        return [*self._written, *rest]
+        for values in sorted(self._waiting):
+            self._write_file(values)
+        return self._written
 
-    def _write_file(self, values: tuple[str, ...], batches: list[pa.RecordBatch]) -> Written:
+    def _write_file(self, values: tuple[str, ...]) -> None:
         partition = dict(zip(self._folder.partition_columns, values, strict=True))
         path = new_path(partition, self._prefix)
-        return write_file(self._folder, path, partition, pa.Table.from_batches(batches, self._schema))
+        rows = pa.Table.from_batches(self._waiting.pop(values).batches, self._schema)
+        self._written.append(write_file(self._folder, path, partition, rows))
 
 
 def new_path(partition: Mapping[str, str], prefix: str) -> str:
