@@ -15,7 +15,6 @@ import pytest
 from aws_servers import keys_in
 from bronze_pipeline.decoding.schema import EVENTS
 from bronze_pipeline.ledger.ledger import Ledger
-from bronze_pipeline.tables.batch_duplicates import without_repeats
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.history import history_of
 from bronze_pipeline.tables.lake import FORMATS, Lake
@@ -226,10 +225,14 @@ def test_ids_of_another_form_and_no_id_at_all(lake: Lake) -> None:
     assert stored(lake) == [None, None, "a:1", "odd"]
 
 
-def test_repeats_within_a_batch_of_rows() -> None:
-    rows, repeats = without_repeats(events("a:1", None, "a:1", None, "a:2"))
-    assert rows["event_id"].to_pylist() == ["a:1", None, None, "a:2"]
-    assert repeats == 1
+def test_repeats_among_what_waits_for_files_are_left_out(lake: Lake) -> None:
+    table = lake.events()
+    writer = FileWriter(table.staging, EVENTS, "part", distinct="event_id")
+    writer.write(events("a:1", None, "a:2", exchange="y"))
+    writer.write(events("a:1", None, "a:1", "a:3"))
+    table.commit(writer.finish(), "job", 0)
+    assert writer.repeats == 2
+    assert stored(lake) == [None, None, "a:1", "a:2", "a:3"]
 
 
 def test_only_files_that_may_hold_an_id_are_opened(lake: Lake) -> None:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from bronze_pipeline.decoding.envelope import decode
 from bronze_pipeline.decoding.schema import EVENTS, QUARANTINE
-from bronze_pipeline.tables.batch_duplicates import without_repeats
 from bronze_pipeline.tables.files import FileWriter, Folder
 
 EVENTS_NAME, QUARANTINE_NAME = "bronze", "quarantine"
@@ -45,9 +44,8 @@ class Task:
     """Whether to report the first position of each partition."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        events = FileWriter(self.events, EVENTS, "part")
+        events = FileWriter(self.events, EVENTS, "part", distinct="event_id")
         quarantine = FileWriter(self.quarantine, QUARANTINE, "part", beside=events)
-        repeats = 0
         receipts: list[str] = []
         firsts: list[dict[str, Any]] = []
         for batch in batches:
@@ -55,9 +53,7 @@ class Task:
                 firsts += _firsts(batch)
             receipts += batch["receipt"].drop_null().to_pylist()
             decoded = decode(batch, self.bus, keep_raw=self.keep_raw)
-            rows, repeated = without_repeats(decoded.events)
-            repeats += repeated
-            events.write(rows)
+            events.write(decoded.events)
             quarantine.write(decoded.quarantined)
         rows_of = {EVENTS_NAME: events.finish(), QUARANTINE_NAME: quarantine.finish()}
         results = [
@@ -66,7 +62,13 @@ class Task:
             for file in files
         ]
         results.append(
-            {"name": EVENTS_NAME, "file": None, "repeats": repeats, "receipts": receipts, "firsts": firsts}
+            {
+                "name": EVENTS_NAME,
+                "file": None,
+                "repeats": events.repeats,
+                "receipts": receipts,
+                "firsts": firsts,
+            }
         )
         yield pa.RecordBatch.from_pylist(results, RESULT)
 

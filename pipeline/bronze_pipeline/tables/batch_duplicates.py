@@ -1,15 +1,9 @@
-"""Finds events that repeat within a batch of rows. Workers use it, so it imports nothing heavy."""
+"""Finds rows that repeat within a batch. Workers use it, so it imports nothing heavy."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-
-def without_repeats(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    """Leave out events whose id came earlier in the same batch of rows."""
-    keep = first_of_each(batch["event_id"])
-    return (batch, 0) if keep is None else (batch.filter(keep), len(batch) - pc.sum(keep).as_py())
 
 
 def first_of_each(ids: pa.Array | pa.ChunkedArray) -> pa.Array | None:

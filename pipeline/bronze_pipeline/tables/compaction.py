@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from bronze_pipeline.tables import files as table_files
 from bronze_pipeline.tables.delta_log import Action, DeltaLog, VersionTaken, actions_of, in_log, log_folder
-from bronze_pipeline.tables.files import NULL_PARTITION, Folder, Waiting, Written
+from bronze_pipeline.tables.files import NULL_PARTITION, Folder, Written
 from bronze_pipeline.tables.storage import storage_options
 from bronze_pipeline.tables.tables import partition_values, stats
 
@@ -150,22 +150,32 @@ def _written(
     folder: Folder, schema: pa.Schema, partition: dict[str, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[Written]:
     """Write rows of a partition, a full file at a time."""
-    waiting = Waiting()
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
-        waiting.add(batch)
-        if waiting.are_many:
-            yield _write(folder, schema, table_files.new_path(partition, FULL), partition, waiting)
-            waiting = Waiting()
-    if waiting.rows:
-        yield _write(folder, schema, table_files.new_path(partition, PREFIX), partition, waiting)
+        waiting.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+        if rows >= table_files.ROWS_IN_FILE or size >= table_files.BYTES_WAITING:
+            yield _write(folder, schema, partition, waiting, FULL)
+            waiting = []
+            rows = size = 0
+    if waiting:
+        yield _write(folder, schema, partition, waiting, PREFIX)
 
 
 def _write(
-    folder: Folder, schema: pa.Schema, path: str, partition: dict[str, str], waiting: Waiting
+    folder: Folder,
+    schema: pa.Schema,
+    partition: dict[str, str],
+    batches: Sequence[pa.RecordBatch],
+    prefix: str,
 ) -> Written:
-    rows = pa.Table.from_batches(waiting.batches, schema)
+    rows = pa.Table.from_batches(batches, schema)
     order = [(name, "ascending") for name in ORDER if name in schema.names]
-    return table_files.write_file(folder, path, partition, rows.sort_by(order) if order else rows)
+    if order:
+        rows = rows.sort_by(order)
+    path = table_files.new_path(partition, prefix)
+    return table_files.write_file(folder, path, partition, table_files.groups_of(rows))
 
 
 def _commit(url: str, columns: Sequence[str], written: Sequence[Written], replaced: Sequence[Small]) -> None:

@@ -11,19 +11,20 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from bronze_pipeline.tables.batch_duplicates import first_of_each
 from bronze_pipeline.tables.storage import file_system
 
 ROWS_IN_FILE = 256 * 1024
-# What rows that wait for their files may take of a task's memory. A file of ordinary events is full before.
+# What rows that wait for their files may take of a task's memory: some 280,000 ordinary events of bronze.
 BYTES_WAITING = 256 << 20
 ROWS_IN_GROUP = 128 * 1024
 # Columns whose values rarely repeat: a dictionary of them only costs time.
@@ -43,6 +44,9 @@ INDEXED_COLUMNS = (
 GROUPED_BY = "payload_case"
 COMPRESSION = "zstd"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+PLACE = "place"
+
+Places: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -81,73 +85,61 @@ class Written:
         return cls(**json.loads(text))
 
 
-class Waiting:
-    """The rows of one partition that wait for their file."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.rows = 0
-        self.bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self.batches.append(batch)
-        self.rows += len(batch)
-        self.bytes += batch.nbytes
-
-    @property
-    def are_many(self) -> bool:
-        """Whether they are a full file."""
-        return self.rows >= ROWS_IN_FILE or self.bytes >= BYTES_WAITING
-
-
 class FileWriter:
     """Writes the rows of one task, one file for each partition that occurs."""
 
     def __init__(
-        self, folder: Folder, schema: pa.Schema, prefix: str, beside: FileWriter | None = None
+        self,
+        folder: Folder,
+        schema: pa.Schema,
+        prefix: str,
+        beside: FileWriter | None = None,
+        distinct: str | None = None,
     ) -> None:
-        """Prepare; writers `beside` each other share what may wait in memory."""
+        """Prepare; writers `beside` each other share what may wait in memory.
+
+        Of waiting rows with the same value in the column `distinct` all but the first are left out.
+        """
         self._folder = folder
         self._prefix = prefix
-        self._schema = pa.schema([field for field in schema if field.name not in folder.partition_columns])
-        self._waiting: dict[tuple[str, ...], Waiting] = {}
+        self._schema = schema
+        self._distinct = distinct
+        self._waiting: list[pa.RecordBatch] = []
         self._written: list[Written] = []
+        self.bytes_waiting = 0
+        self.repeats = 0
+        """How many rows were left out."""
         self.writers: list[FileWriter] = [] if beside is None else beside.writers
         """This one, and those beside it."""
         self.writers.append(self)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Accept rows; they wait in memory until a file is full, memory is, or until `finish`."""
-        for values, rows in _divide(batch, self._folder.partition_columns):
-            waiting = self._waiting.setdefault(values, Waiting())
-            waiting.add(rows.select(self._schema.names))
-            if waiting.are_many:
-                self._write_file(values)
-        while sum(map(FileWriter.bytes_waiting, self.writers)) > BYTES_WAITING:
-            max(self.writers, key=FileWriter.most_bytes_waiting).write_largest()
-
-    def bytes_waiting(self) -> int:
-        return sum(each.bytes for each in self._waiting.values())
-
-    def most_bytes_waiting(self) -> int:
-        """Return how many bytes wait for the largest file."""
-        return max((each.bytes for each in self._waiting.values()), default=0)
-
-    def write_largest(self) -> None:
-        """Write the file that makes most room."""
-        self._write_file(max(self._waiting, key=lambda values: self._waiting[values].bytes))
+        """Accept rows; they wait in memory until it is full, or until `finish`."""
+        self._waiting.append(batch.select(self._schema.names))
+        self.bytes_waiting += batch.nbytes
+        while sum(each.bytes_waiting for each in self.writers) > BYTES_WAITING:
+            max(self.writers, key=lambda each: each.bytes_waiting).write_files()
 
     def finish(self) -> list[Written]:
         """Write what is left, and describe all files."""
-        for values in sorted(self._waiting):
-            self._write_file(values)
+        self.write_files()
         return self._written
 
-    def _write_file(self, values: tuple[str, ...]) -> None:
-        partition = dict(zip(self._folder.partition_columns, values, strict=True))
-        path = new_path(partition, self._prefix)
-        rows = pa.Table.from_batches(self._waiting.pop(values).batches, self._schema)
-        self._written.append(write_file(self._folder, path, partition, rows))
+    def write_files(self) -> None:
+        """Write what waits. Rows are divided now and not as they come, so that they are copied once."""
+        rows = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
+        self._waiting, self.bytes_waiting = [], 0
+        if self._distinct is not None and (keep := first_of_each(rows[self._distinct])) is not None:
+            self.repeats += len(rows) - pc.sum(keep).as_py()
+            rows = rows.filter(keep)
+        columns = self._folder.partition_columns
+        stored = rows.drop_columns(list(columns))
+        for values, places in _places([_partition_values(rows[name]) for name in columns], len(rows)):
+            partition = dict(zip(columns, values, strict=True))
+            for start in range(0, len(places), ROWS_IN_FILE):
+                groups = list(_groups(stored, places[start : start + ROWS_IN_FILE]))
+                path = new_path(partition, self._prefix)
+                self._written.append(write_file(self._folder, path, partition, groups))
 
 
 def new_path(partition: Mapping[str, str], prefix: str) -> str:
@@ -156,8 +148,11 @@ def new_path(partition: Mapping[str, str], prefix: str) -> str:
     return "/".join([*parts, f"{prefix}-{uuid.uuid4().hex}.parquet"])
 
 
-def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa.Table) -> Written:
-    """Write one file."""
+def write_file(
+    folder: Folder, path: str, partition: Mapping[str, str], groups: Sequence[pa.Table]
+) -> Written:
+    """Write one file, each group of rows by itself."""
+    rows = pa.concat_tables(groups)
     system, root = folder.open()
     target = f"{root}/{path}"
     system.create_dir(target.rpartition("/")[0], recursive=True)
@@ -165,7 +160,7 @@ def write_file(folder: Folder, path: str, partition: Mapping[str, str], rows: pa
     with pq.ParquetWriter(
         target, rows.schema, filesystem=system, compression=COMPRESSION, use_dictionary=repeating
     ) as writer:
-        for group in _groups(rows):
+        for group in groups:
             writer.write_table(group, ROWS_IN_GROUP)
     size = system.get_file_info(target).size
     indexed = [name for name in INDEXED_COLUMNS if name in rows.schema.names]
@@ -218,35 +213,58 @@ def _filtered(folder: Folder, file: Written, keep: pa.Array) -> list[Written]:
     if rows is None:
         return []
     path = f"{file.path.rpartition('/')[0]}/part-{uuid.uuid4().hex}.parquet"
-    return [write_file(folder, path, file.partition, rows)]
+    return [write_file(folder, path, file.partition, groups_of(rows))]
 
 
-def _divide(
-    batch: pa.RecordBatch, columns: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
-    texts = [_partition_values(batch[name]) for name in columns]
-    found = pa.table(texts, names=list(columns)).group_by(columns).aggregate([]).to_pylist()
-    for each in found:
-        values = tuple(each[name] for name in columns)
-        if len(found) == 1:
-            yield values, batch
-            continue
-        is_here = [pc.equal(text, value) for text, value in zip(texts, values, strict=True)]
-        yield values, batch.filter(reduce(pc.and_, is_here))
+def groups_of(rows: pa.Table) -> list[pa.Table]:
+    """Divide the rows of a file into its groups."""
+    return list(_groups(rows, np.arange(len(rows))))
 
 
-def _partition_values(column: pa.Array) -> pa.Array:
+def _groups(rows: pa.Table, places: Places) -> Iterator[pa.Table]:
+    """Divide some rows of a table into the groups of a file."""
+    if GROUPED_BY not in rows.schema.names:
+        yield _taken(rows, places)
+        return
+    for _, some in _places([rows[GROUPED_BY].take(places)], len(places)):
+        yield _taken(rows, places[some])
+
+
+def _places(keys: Sequence[pa.ChunkedArray], rows: int) -> Iterator[tuple[tuple[str, ...], Places]]:
+    """Yield the combinations of the keys' values, in their order, and the places of the rows with each."""
+    if not keys:
+        yield (), np.arange(rows)
+        return
+    names = [str(number) for number in range(len(keys))]
+    table = pa.table([*keys, pa.array(np.arange(rows))], names=[*names, PLACE])
+    # With threads, the places would be in any order.
+    found = (
+        table.group_by(names, use_threads=False)
+        .aggregate([(PLACE, "list")])
+        .sort_by([(name, "ascending") for name in names])
+    )
+    for row, places in zip(found.select(names).to_pylist(), found[f"{PLACE}_list"], strict=True):
+        yield tuple(row.values()), places.values.to_numpy()
+
+
+def _taken(rows: pa.Table, places: Places) -> pa.Table:
+    """Return some rows. A payload that none of them has is not copied: most have one of many."""
+    if len(places) == len(rows):
+        return rows
+    columns = []
+    for column in rows.columns:
+        is_payload = pa.types.is_struct(column.type) and column.null_count
+        if is_payload and not pc.any(column.is_valid().take(places)).as_py():
+            columns.append(pa.nulls(len(places), column.type))
+        else:
+            columns.append(column.take(places))
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _partition_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     # Neither format can tell empty text from NULL there.
     texts = column.cast(pa.string()).fill_null("")
     return pc.if_else(pc.equal(texts, ""), NULL_PARTITION, texts)
-
-
-def _groups(rows: pa.Table) -> Iterator[pa.Table]:
-    if GROUPED_BY not in rows.schema.names or rows[GROUPED_BY].null_count:
-        yield rows
-        return
-    for case in pc.unique(rows[GROUPED_BY]).sort().to_pylist():
-        yield rows.filter(pc.equal(rows[GROUPED_BY], case))
 
 
 def _leaves(schema: pa.Schema) -> Iterator[str]:
