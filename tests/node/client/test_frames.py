@@ -39,7 +39,8 @@ PROGRAM = """
   };
   window.open(0, credits);
   for (let step = 0; step < 600; step += 1) {
-    const text = `${step}:${String.fromCharCode(97 + (step %% 26)).repeat(random(step %% 3 ? 390000 : 90000))}`;
+    const character = String.fromCharCode(97 + (step %% 26));
+    const text = `${step}:${character.repeat(random(step %% 3 ? 390000 : 90000))}`;
     buffer.add(encodeFrame(frameOf(Buffer.from(text)), 1));
     buffer.markDue();
     waiting.push([text]);
