@@ -1,4 +1,5 @@
 /** Encodes what a producer publishes for the wire. */
+import type { Frame } from './frames.js';
 import { isPlainObject } from './identity.js';
 import { isWellFormed } from './unicode.js';
 
@@ -10,6 +11,8 @@ export interface Item {
   readonly count: number;
   /** Number of bytes; for JSON, including the newline that follows. */
   readonly size: number;
+  /** The memory of the data, if that is lent. */
+  readonly frame?: Frame;
 }
 
 // No field of the envelope has one of these values as its tag. A newline is not in the set: it is the tag of
@@ -49,6 +52,11 @@ export function encodeLines(block: string | Uint8Array, count: number): Item {
     throw new RangeError('The block contains an unpaired surrogate.');
   }
   return line(block, count);
+}
+
+/** Takes a block of `count` lines as it is. */
+export function encodeFrame(frame: Frame, count: number): Item {
+  return { ...line(frame.data, count), frame };
 }
 
 /** Splits a block into its lines; returns an empty list if their number is not the announced one. */

@@ -2,8 +2,9 @@
 import { EventEmitter } from 'node:events';
 import { Writable } from 'node:stream';
 import { checkFiles } from './connection.js';
-import { encode, encodeLines, type Item } from './encoding.js';
+import { encode, encodeFrame, encodeLines, type Item } from './encoding.js';
 import { PublishError } from './errors.js';
+import type { Frame } from './frames.js';
 import { checkPlain, type Options, type Settings, settle } from './options.js';
 import type { Stats } from './outcomes.js';
 import { type PublisherEvents, Session, type Tell, warn } from './session.js';
@@ -117,6 +118,15 @@ export class Publisher extends EventEmitter<PublisherEvents> implements AsyncDis
       throw error;
     }
     return buffer.add(item);
+  }
+
+  /**
+   * Like `publishLines`, of a block that is not empty. The frame is released when the sidecar is done with it.
+   *
+   * @internal
+   */
+  publishFrame(frame: Frame, count: number): boolean {
+    return this.session?.buffer.add(encodeFrame(frame, count)) ?? false;
   }
 
   /** Uses up positions for events that were lost before they got here, so that the gap is visible. */

@@ -1,7 +1,8 @@
 /** Numbered batches: in flight, or to be sent again. */
 import { Batch, type EventBuffer } from './buffer.js';
+import type { Frame } from './frames.js';
 import { Queue } from './queue.js';
-import { decodeItems, encodeBatch, encodeEnd } from './wire.js';
+import { decodeItems, encodeBatch, encodeEnd, lentFrame } from './wire.js';
 
 /** The sidecar takes no more in one batch. */
 const MOST_EVENTS = 1024;
@@ -22,6 +23,8 @@ interface Numbered {
   readonly events: number;
   readonly size: number;
   readonly request: Buffer;
+  /** The memory of the request, if that is lent. */
+  readonly frame: Frame | undefined;
 }
 
 /** Numbers batches, keeps them until they are acknowledged, and stays within the credits. */
@@ -110,6 +113,7 @@ export class Window {
     let [events, size] = [0, 0];
     for (let batch = this.kept.first; batch && batch.sequence <= sequence; batch = this.kept.first) {
       this.kept.shift();
+      batch.frame?.release();
       events += batch.events;
       size += batch.size;
       if (this.sent) {
@@ -143,6 +147,7 @@ export class Window {
       events: 0,
       size: 0,
       request: encodeEnd(sequence, position, position - this.acknowledgedEvents),
+      frame: undefined,
     });
   }
 
@@ -164,6 +169,7 @@ export class Window {
       events: batch.count,
       size: batch.size,
       request: encodeBatch(sequence, batch),
+      frame: lentFrame(batch),
     };
     this.kept.push(numbered);
     return numbered;

@@ -1,6 +1,7 @@
 /** Encodes the requests that carry batches, by hand so that events are copied only once. */
 import type { Batch } from './buffer.js';
 import type { Item } from './encoding.js';
+import type { Frame } from './frames.js';
 
 // Field tags in bronze/sidecar/v1/sidecar.proto.
 const REQUEST_BATCH = 0x12;
@@ -15,16 +16,25 @@ const END_DROPPED = 0x08;
 const NEWLINE = 10;
 const BLANK = 32;
 
+/** The frame of the batch's only item: its request can be completed where it is. */
+export function lentFrame({ items: [first, ...more] }: Batch): Frame | undefined {
+  return more.length ? undefined : first?.frame;
+}
+
 /** Encodes a PublishRequest that contains the batch. */
 export function encodeBatch(sequence: number, batch: Batch): Buffer {
   const head = 2 + varintLength(sequence) + varintLength(batch.firstPosition);
   const length = head + (batch.isJson ? field(batch.size - 1) : sum(batch.items, (item) => field(item.size)));
-  const writer = new Writer(field(length));
+  const frame = lentFrame(batch);
+  const writer = new Writer(
+    frame ? frame.withHead(field(length) - frame.data.length) : Buffer.allocUnsafe(field(length)),
+  );
   writer.tag(REQUEST_BATCH, length);
   writer.tag(BATCH_SEQUENCE, sequence);
   writer.tag(BATCH_FIRST_POSITION, batch.firstPosition);
   if (batch.isJson) {
     writer.tag(BATCH_JSON, batch.size - 1);
+    if (frame) return writer.bytes;
     batch.items.forEach((item, index) => {
       if (index) writer.byte(NEWLINE);
       writer.data(item.data);
@@ -45,7 +55,7 @@ export function encodeBatch(sequence: number, batch: Batch): Buffer {
 export function encodeEnd(sequence: number, position: number, dropped: number): Buffer {
   const end = 1 + varintLength(dropped);
   const length = 2 + varintLength(sequence) + varintLength(position) + field(end);
-  const writer = new Writer(field(length));
+  const writer = new Writer(Buffer.allocUnsafe(field(length)));
   writer.tag(REQUEST_BATCH, length);
   writer.tag(BATCH_SEQUENCE, sequence);
   writer.tag(BATCH_FIRST_POSITION, position);
@@ -103,12 +113,9 @@ class Reader {
 }
 
 class Writer {
-  readonly bytes: Buffer;
   private offset = 0;
 
-  constructor(size: number) {
-    this.bytes = Buffer.allocUnsafe(size);
-  }
+  constructor(readonly bytes: Buffer) {}
 
   byte(value: number): void {
     this.bytes[this.offset] = value;

@@ -32,7 +32,7 @@ PROGRAM = """
     const behind = step %% 300 < 150 ? 3 : 1000;
     while (waiting.length > behind || (!region && waiting.length)) {
       const [oldest, text] = waiting.shift();
-      counts.wrong += Number(reader.read(oldest).toString() !== text);
+      counts.wrong += Number(reader.read(oldest).data.toString() !== text);
     }
   }
   console.log(JSON.stringify(counts));

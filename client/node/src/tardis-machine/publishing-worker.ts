@@ -2,6 +2,7 @@
 import './worker-exit.js'; // first, so that it works even if another module cannot be loaded
 import { parentPort, workerData } from 'node:worker_threads';
 import { describeFailure } from '../errors.js';
+import type { Frame } from '../frames.js';
 import { type Options, settle } from '../options.js';
 import { Publisher } from '../publisher.js';
 import { Queue } from '../queue.js';
@@ -81,7 +82,7 @@ class PublishedStream {
     });
   }
 
-  add({ position, count, size }: Block, text: string | Uint8Array): void {
+  add({ position, count, size }: Block, text: string | Frame): void {
     this.skipTo(position);
     this.position = position + count;
     if (!this.publish(text, count)) {
@@ -134,9 +135,11 @@ class PublishedStream {
     return this.events > 0 || this.hasEnded;
   }
 
-  private publish(text: string | Uint8Array, count: number): boolean {
+  private publish(text: string | Frame, count: number): boolean {
     try {
-      return this.publisher.publishLines(text, count);
+      return typeof text === 'string'
+        ? this.publisher.publishLines(text, count)
+        : this.publisher.publishFrame(text, count);
     } catch (error) {
       report(count, String(error));
       return false;
@@ -204,7 +207,7 @@ function post(message: FromPublisher): void {
   news.postMessage(message);
 }
 
-function textOf({ text }: Block): string | Uint8Array {
+function textOf({ text }: Block): string | Frame {
   return typeof text === 'string' ? text : texts.read(text);
 }
 

@@ -2,6 +2,7 @@
  * Text on its way to the publishing thread, in memory that both threads share. Sent as part of a message, it would be
  * copied and allocated several times, which is most of what a message costs the server's thread.
  */
+import { type Frame, frameOf } from '../frames.js';
 import { type Counters, TEXT_READ } from './shared-counters.js';
 
 const SIZE = 4 * 1024 * 1024;
@@ -67,8 +68,8 @@ export class TextReader {
   }
 
   /** Copies a text, and makes room for others. */
-  read({ start, end }: Region): Buffer {
-    const text = Buffer.from(this.bytes.subarray(start, end));
+  read({ start, end }: Region): Frame {
+    const text = frameOf(this.bytes.subarray(start, end));
     Atomics.store(this.counters, TEXT_READ, end);
     return text;
   }
