@@ -88,6 +88,13 @@ def test_every_pod_satisfies_the_restricted_pod_security_standard(case: str) -> 
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_every_volume_is_of_one_kind(case: str) -> None:
+    """Kubernetes refuses two, which its schema allows."""
+    for pod in pods(render(CASES[case])):
+        assert [volume for volume in pod.get("volumes", ()) if len(volume.keys() - {"name"}) != 1] == []
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_every_probe_asks_in_one_way(case: str) -> None:
     for pod in pods(render(CASES[case])):
         for container in containers(pod).values():
