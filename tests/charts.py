@@ -70,7 +70,7 @@ def containers(pod: Object) -> dict[str, Object]:
 def restricted_faults(pod: Object) -> list[str]:
     """Check what the Pod Security Standard "restricted" asks for."""
     faults = [field for field in ("hostNetwork", "hostPID", "hostIPC") if pod.get(field)]
-    kinds = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
+    kinds = {"configMap", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
     faults += [volume["name"] for volume in pod.get("volumes", ()) if not volume.keys() & kinds]
     for name, container in containers(pod).items():
         security = pod["securityContext"] | container["securityContext"]
