@@ -67,6 +67,27 @@ def containers(pod: Object) -> dict[str, Object]:
     return {each["name"]: each for each in (*pod.get("initContainers", ()), *pod["containers"])}
 
 
+def restricted_faults(pod: Object) -> list[str]:
+    """Check what the Pod Security Standard "restricted" asks for."""
+    faults = [field for field in ("hostNetwork", "hostPID", "hostIPC") if pod.get(field)]
+    kinds = {"configMap", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+    faults += [volume["name"] for volume in pod.get("volumes", ()) if not volume.keys() & kinds]
+    for name, container in containers(pod).items():
+        security = pod["securityContext"] | container["securityContext"]
+        wanted = {
+            "allowPrivilegeEscalation": False,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+            # Not asked for by the standard, but by us.
+            "readOnlyRootFilesystem": True,
+        }
+        faults += [f"{name}: {field}" for field, value in wanted.items() if security.get(field) != value]
+        if security.get("runAsUser") == 0 or security.get("privileged"):
+            faults.append(f"{name}: root")
+    return faults
+
+
 def schema_faults(item: Object, kubernetes: str) -> list[str]:
     """Return what Kubernetes' own strict schema says against an object."""
     group, _, version = item["apiVersion"].rpartition("/")

@@ -33,6 +33,9 @@ UNUSED = {
         "pyspark/examples",
         # PySpark has this as a whole only for workers that have no packages, and would import it uncompiled.
         "pyspark/python/lib/*.zip",
+        # The server and the shell of Spark Connect.
+        "pyspark/jars/spark-connect_*",
+        "pyspark/jars/connect-repl",
         # Machine learning.
         "pyspark/jars/spark-mllib*",
         "pyspark/jars/breeze*",

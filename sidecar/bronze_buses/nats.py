@@ -157,7 +157,9 @@ class NatsConnection:
         fault = next(filter(None, (certificate_fault(each, "--nats-tls") for each in errors)), None)
         if fault is not None:
             return Refused(f"{where}: {fault}")
-        reason = str(error) or self.last_error or type(error).__name__
+        # That no server is left says nothing; what became of the last one does.
+        cause = self._told[-1] if isinstance(error, nats.errors.NoServersError) and self._told else error
+        reason = str(cause) or ("no answer" if isinstance(cause, TimeoutError) else type(cause).__name__)
         # Some TLS errors are also ValueErrors, so they come first.
         if self._transport.is_encrypting or any(map(tls_error, errors)):
             flags = "--nats-tls-ca-file, --nats-tls-cert-file and --nats-tls-key-file"

@@ -6,10 +6,10 @@ import sys
 
 def entry() -> None:
     """Run `bronze-sidecar` as the console script does."""
-    if sys.argv[1:] == ["health"]:
+    if sys.argv[1:2] == ["health"]:
         from bronze_sidecar.cli.alive import plainly_alive  # noqa: PLC0415 - without what all others need
 
-        if plainly_alive(os.environ):
+        if plainly_alive(sys.argv[2:], os.environ):
             return
     try:
         from bronze_sidecar.cli.main import main  # noqa: PLC0415 - needs the extra

@@ -25,7 +25,7 @@ from contract.contract import Peer, SinkContract, Stored, event, headed_event, p
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, StreamConfig
 from nats.js.errors import NotFoundError
-from servers import Certificates, Endpoint, NatsServer
+from servers import Certificates, Endpoint, NatsServer, free_port
 
 pytestmark = pytest.mark.servers
 
@@ -313,6 +313,16 @@ async def test_no_credentials_where_they_are_needed_are_refused(start_nats: Star
     error = await opening_error(backend(reach(server.port), "--nats-stream=S", "--nats-subject=x"))
     assert isinstance(error, Permanent)
     assert "--nats-token" in str(error)
+
+
+async def test_a_server_that_cannot_be_reached_is_told_with_the_reason() -> None:
+    nobody = await opening_error(backend(reach(free_port()), "--nats-subject=x", "--nats-stream=S"))
+    assert isinstance(nobody, Transient)
+    assert "[Errno 111]" in str(nobody)
+    nowhere = "--nats-servers=nats://no-such-host.invalid:4222"
+    unknown = await opening_error(backend(nowhere, "--nats-subject=x", "--nats-stream=S"))
+    assert isinstance(unknown, Transient)
+    assert "name" in str(unknown).removeprefix("cannot connect to nats://no-such-host.invalid:4222: ").lower()
 
 
 async def test_a_credentials_file_logs_in(start_nats: StartNats, tmp_path: Path) -> None:

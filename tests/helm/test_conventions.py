@@ -124,6 +124,8 @@ def test_the_notes_name_the_images_that_no_node_can_pull() -> None:
     )
     told = text.partition("cannot pull them:\n")[2].partition("\nBuild")[0]
     assert told.split() == ["bronze-sidecar-tardis-machine:0.1.0", "bronze-sidecar-pipeline:0.1.0"]
+    same = notes('server.image={"repository": "bronze-sidecar"}')
+    assert same.split().count("bronze-sidecar:0.1.0") == 1
     assert "global.imageRegistry" in text
     assert "helm test replay --namespace market" in text
     assert "cannot pull" not in notes('global.imageRegistry="registry.example.com"')

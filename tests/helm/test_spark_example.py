@@ -19,7 +19,7 @@ import pytest
 import yaml
 from bronze_client.schema import NormalizedEvent
 from bronze_pipeline.commands import bronze
-from charts import NEWEST, OLDEST, ROOT, Object, schema_faults
+from charts import NEWEST, OLDEST, ROOT, Object, restricted_faults, schema_faults
 from deltalake.exceptions import TableNotFoundError
 from pipeline_jobs import publish, rows
 from servers import NatsServer
@@ -50,6 +50,11 @@ def test_kubernetes_knows_every_field(kubernetes: str) -> None:
     faults = {each["kind"]: schema_faults(each, kubernetes) for each in (*objects().values(), executor())}
     assert {kind: found for kind, found in faults.items() if found} == {}
     assert len(faults) == 8
+
+
+def test_its_pods_satisfy_the_restricted_pod_security_standard() -> None:
+    assert restricted_faults(objects()["Deployment", "bronze-driver"]["spec"]["template"]["spec"]) == []
+    assert restricted_faults(executor()["spec"]) == []
 
 
 def test_the_job_takes_the_flags() -> None:

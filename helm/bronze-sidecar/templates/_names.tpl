@@ -83,10 +83,11 @@ app.kubernetes.io/component: test
 {{- $images := list .Values.sidecar.image -}}
 {{- if .Values.server.enabled -}}{{- $images = append $images .Values.server.image -}}{{- end -}}
 {{- if or $pipeline.enabled $pipeline.maintenance.enabled -}}{{- $images = append $images $pipeline.image -}}{{- end -}}
-{{- range $images -}}
-{{- $name := include "bronze-sidecar.image" (list $ .) -}}
-{{- if not (contains "/" $name) }}
-{{ $name }}
+{{- $names := list -}}
+{{- range $images -}}{{- $names = append $names (include "bronze-sidecar.image" (list $ .)) -}}{{- end -}}
+{{- range uniq $names -}}
+{{- if not (contains "/" .) }}
+{{ . }}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -190,7 +190,7 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* The sidecar's volumes. */}}
+{{/* The sidecar's volumes. What is used if none is named is no default among the values, which would be merged with it. */}}
 {{- define "bronze-sidecar.volumes" -}}
 - name: bronze-sidecar-config
   configMap:
@@ -200,11 +200,11 @@ volumeMounts:
     sizeLimit: 1Mi
 {{- if .Values.sidecar.spool.enabled }}
 - name: bronze-sidecar-spool
-  {{- toYaml .Values.sidecar.spool.volume | nindent 2 }}
+  {{- .Values.sidecar.spool.volume | default (dict "emptyDir" dict) | toYaml | nindent 2 }}
 {{- end }}
 {{- if .Values.sidecar.deadLetters.enabled }}
 - name: bronze-sidecar-dead-letters
-  {{- toYaml .Values.sidecar.deadLetters.volume | nindent 2 }}
+  {{- .Values.sidecar.deadLetters.volume | default (dict "emptyDir" dict) | toYaml | nindent 2 }}
 {{- end }}
 {{- with .Values.existingSecret.files }}
 - name: bronze-sidecar-secrets

@@ -6,16 +6,18 @@ reads every source of options and says what is wrong.
 """
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 DEFAULT_ADDRESS = "127.0.0.1:9464"
+# Each flag is read as the variable that it beats.
+FLAGS = {"--admin-listen": "SIDECAR_ADMIN_LISTEN", "--config": "SIDECAR_CONFIG"}
 TIMEOUT_SECONDS = 5
 STATUS_LINE_LIMIT = 1024
 
 
-def plainly_alive(environ: Mapping[str, str]) -> bool:
+def plainly_alive(arguments: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Return whether it answers; False if that takes a closer look."""
-    address = plain_address(environ)
+    address = plain_address(arguments, environ)
     return address is not None and fault_at(address) is None
 
 
@@ -48,13 +50,30 @@ def _status(connection: socket.socket) -> str | None:
     return words[1].decode(errors="replace") if is_http else None
 
 
-def plain_address(environ: Mapping[str, str]) -> str | None:
-    """Return the admin address of this environment, if it is plain what it is."""
-    given = environ.get("SIDECAR_ADMIN_LISTEN")
-    file = environ.get("SIDECAR_CONFIG")
-    address = given or (_address_in(file) if file else DEFAULT_ADDRESS)
+def plain_address(arguments: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """Return the admin address that flags and environment give, if it is plain what it is."""
+    flags = _plain_flags(arguments)
+    if flags is None:
+        return None
+    given = {**environ, **flags}
+    file = given.get("SIDECAR_CONFIG")
+    address = given.get("SIDECAR_ADMIN_LISTEN") or (_address_in(file) if file else DEFAULT_ADDRESS)
     host, _, port = (address or "").rpartition(":")
     return address if host and port.isascii() and port.isdigit() else None
+
+
+def _plain_flags(arguments: Sequence[str]) -> dict[str, str] | None:
+    """Return values by variable; None if there is any flag but ours, each once and with a value."""
+    given: dict[str, str] = {}
+    words = iter(arguments)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if not equals:
+            value = next(words, "")
+        if flag not in FLAGS or FLAGS[flag] in given or not value or value.startswith("-"):
+            return None
+        given[FLAGS[flag]] = value
+    return given
 
 
 def _address_in(file: str) -> str | None:

@@ -15,6 +15,13 @@ def logger() -> structlog.stdlib.BoundLogger:
     return log
 
 
+class _Foreign(logging.Handler):
+    """Writes what libraries log as lines of ours: whoever reads JSON must not meet anything else."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+
+
 def set_up_logging(level: str, form: str, **always: object) -> None:
     """Log to standard error: readable on a terminal, JSON otherwise, unless told; some facts in each line."""
     readable = form == "console" or (form == "auto" and sys.stderr.isatty())
@@ -36,3 +43,4 @@ def set_up_logging(level: str, form: str, **always: object) -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    logging.lastResort = _Foreign(logging.WARNING)

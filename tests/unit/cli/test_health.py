@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -95,25 +95,45 @@ def test_something_answers_that_is_no_sidecar(mumbling: int, capsys: pytest.Capt
 
 def test_it_answers(well: int, ailing: int) -> None:
     assert main(["health", "--admin-listen", f"{HOST}:{well}"]) == 0
-    assert plainly_alive({"SIDECAR_ADMIN_LISTEN": f"0.0.0.0:{well}"})
-    assert not plainly_alive({"SIDECAR_ADMIN_LISTEN": f"{HOST}:{ailing}"})
-    assert not plainly_alive({"SIDECAR_ADMIN_LISTEN": f"{HOST}:{free_port()}"})
-    assert not plainly_alive({"SIDECAR_ADMIN_LISTEN": f"{HOST}:99999"})
+    assert plainly_alive([], {"SIDECAR_ADMIN_LISTEN": f"0.0.0.0:{well}"})
+    assert not plainly_alive([], {"SIDECAR_ADMIN_LISTEN": f"{HOST}:{ailing}"})
+    assert not plainly_alive([], {"SIDECAR_ADMIN_LISTEN": f"{HOST}:{free_port()}"})
+    assert not plainly_alive([], {"SIDECAR_ADMIN_LISTEN": f"{HOST}:99999"})
 
 
 HEALTH = "from bronze_sidecar.__main__ import entry\nentry()\n"
 MODULES = "import sys\nprint(*sys.modules)\n"
 
 
-def python(program: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program, "health"]
+def python(
+    program: str, environ: Mapping[str, str], arguments: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, "health", *arguments]
     return subprocess.run(command, env=dict(environ), capture_output=True, text=True, check=False)
 
 
-def test_what_is_well_is_found_out_with_next_to_no_imports(well: int) -> None:
+@pytest.mark.parametrize(
+    ("variables", "flags", "file"),
+    [
+        ({"SIDECAR_ADMIN_LISTEN": "ADDRESS", "SIDECAR_NATS_SERVERS": HOST}, [], ""),
+        ({}, ["--admin-listen", "ADDRESS"], ""),
+        ({"SIDECAR_ADMIN_LISTEN": "127.0.0.1:1"}, ["--admin-listen=ADDRESS"], ""),
+        ({"SIDECAR_CONFIG": "FILE"}, [], "admin_listen: ADDRESS\n"),
+        ({"SIDECAR_CONFIG": "/nowhere"}, ["--config", "FILE"], "admin_listen: ADDRESS\n"),
+        ({}, ["--config=FILE", "--admin-listen", "ADDRESS"], "admin_listen: 127.0.0.1:1\n"),
+    ],
+)
+def test_what_is_well_is_found_out_with_next_to_no_imports(
+    variables: Mapping[str, str], flags: Sequence[str], file: str, well: int, tmp_path: Path
+) -> None:
     """Asked every few seconds, on nodes that have nothing to spare."""
-    environ = {"SIDECAR_ADMIN_LISTEN": f"{HOST}:{well}", "SIDECAR_NATS_SERVERS": HOST}
-    done = python(HEALTH + MODULES, environ)
+
+    def meant(text: str) -> str:
+        return text.replace("ADDRESS", f"{HOST}:{well}").replace("FILE", str(tmp_path / "sidecar.yaml"))
+
+    (tmp_path / "sidecar.yaml").write_text(meant(file))
+    environ = {name: meant(value) for name, value in variables.items()}
+    done = python(HEALTH + MODULES, environ, [meant(flag) for flag in flags])
     assert done.returncode == 0, done.stderr
     bare = python("import socket, encodings.idna\n" + MODULES, environ)
     assert set(done.stdout.split()) - set(bare.stdout.split()) == {
@@ -124,10 +144,27 @@ def test_what_is_well_is_found_out_with_next_to_no_imports(well: int) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--admin-listn", "127.0.0.1:1"],
+        ["--admin-listen"],
+        ["--admin-listen="],
+        ["--admin-listen", "--config"],
+        ["--admin-listen", "127.0.0.1:1", "--admin-listen", "127.0.0.1:2"],
+        ["127.0.0.1:1"],
+        ["--nats-servers", "127.0.0.1"],
+        ["--help"],
+    ],
+)
+def test_flags_that_are_not_plain_are_read_as_by_run(flags: Sequence[str]) -> None:
+    assert plain_address(flags, {}) is None
+
+
 def test_what_is_not_plain_is_read_as_by_run(well: int, tmp_path: Path) -> None:
     file = tmp_path / "sidecar.yaml"
     file.write_text(f"'admin_listen': '{HOST}:{well}'\n")
-    assert not plainly_alive({"SIDECAR_CONFIG": str(file)})
+    assert not plainly_alive([], {"SIDECAR_CONFIG": str(file)})
     done = python(HEALTH, {"SIDECAR_CONFIG": str(file)})
     assert (done.returncode, done.stderr) == (0, "")
     file.write_text("admin_listn: x\n")
@@ -172,12 +209,12 @@ def test_an_address_is_plain_only_if_every_reader_would_find_it(
         (tmp_path / "sidecar.yaml").write_text(file)
     if variable is not None:
         environ["SIDECAR_ADMIN_LISTEN"] = variable
-    assert plain_address(environ) == plain
+    assert plain_address([], environ) == plain
     if plain:
         assert load([], environ).admin_listen == plain
 
 
 def test_a_file_that_cannot_be_read_is_not_plain(tmp_path: Path) -> None:
-    assert plain_address({"SIDECAR_CONFIG": str(tmp_path / "none.yaml")}) is None
+    assert plain_address([], {"SIDECAR_CONFIG": str(tmp_path / "none.yaml")}) is None
     (tmp_path / "bytes.yaml").write_bytes(b"\xff")
-    assert plain_address({"SIDECAR_CONFIG": str(tmp_path / "bytes.yaml")}) is None
+    assert plain_address([], {"SIDECAR_CONFIG": str(tmp_path / "bytes.yaml")}) is None

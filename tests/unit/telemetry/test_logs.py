@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 import structlog
@@ -45,3 +47,20 @@ def test_readable_lines_in_a_file_have_no_colours(monkeypatch: pytest.MonkeyPatc
 def test_a_pipe_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = json.loads(line("auto", io.StringIO(), monkeypatch))
     assert (facts["event"], facts["backend"], facts["level"]) == ("lost", "nats", "warning")
+
+
+FOREIGN = """
+import logging
+from bronze_sidecar.telemetry.logs import set_up_logging
+set_up_logging("info", "json")
+logging.getLogger("asyncio").error("never %s", "retrieved", exc_info=OSError("no such name"))
+logging.getLogger("nats").info("nobody asks for this")
+"""
+
+
+def test_what_libraries_log_is_json_too() -> None:
+    """In a process of its own: pytest listens to all loggers."""
+    done = subprocess.run([sys.executable, "-c", FOREIGN], capture_output=True, text=True, check=True)
+    facts = json.loads(done.stderr)
+    assert (facts["event"], facts["logger"], facts["level"]) == ("never retrieved", "asyncio", "error")
+    assert facts["exception"] == "OSError: no such name"
