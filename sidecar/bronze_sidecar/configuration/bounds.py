@@ -21,6 +21,8 @@ REQUEST_OVERHEAD = 192 << 10
 # An event in a queue takes about as much beside its envelope as one of this size.
 EVENTS_OF_QUEUE = 100_000, 64 * MEBIBYTE
 DEAD_LETTER_FILES = 3
+MOST_BATCHES_WAITING = 8
+"""Batches of which a part was mapped, and waits for room in a lane."""
 # Sessions are kept for a while after their streams are gone.
 SESSIONS_OF_STREAM = 4
 
