@@ -419,6 +419,36 @@ async def test_streams_that_wait_for_room_are_woken_one_after_the_other(tmp_path
         server.stop()
 
 
+async def test_calls_that_are_closed_while_they_wait_leave_nothing(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "nats").start()
+    try:
+        with sidecar(*options(server), "--memory-limit=512Mi", "--max-queue-events=2000") as process:
+            process.wait_until_ready()
+            await honest(process.address)
+            before = process.resident_bytes()
+            server.freeze()
+            attacker = Attacker(process.address)
+            try:
+                channel = attacker.channel()
+                # All together, their batches are larger than what the process may have.
+                for _ in range(800):
+                    call = await attacker.stream(channel=channel)
+                    assert isinstance(await call.read(), bytes)
+                    await attacker.batch(call, Batch(sequence=1, json=[LONG_TRADES]))
+                    # Answered when the batch was read: the connection takes one after the other.
+                    status = process.status()
+                    call.cancel()
+                assert status["backends"]["nats"]["waiting_events"] <= 2000
+            finally:
+                server.thaw()
+                await attacker.close()
+            await honest(process.address)
+            assert peak(process) < LIMIT
+            await until_resident(process, before + LEFT)
+    finally:
+        server.stop()
+
+
 async def test_half_sent_requests_are_few(limited: SidecarProcess) -> None:
     """Each is larger than a request may be, and none is ever finished."""
     async with attacking(limited) as attacker:
