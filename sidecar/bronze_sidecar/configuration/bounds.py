@@ -40,7 +40,7 @@ def bounds(memory: int, max_event_bytes: int) -> Bounds:
     """Divide what is left beside the process itself: a third for queues, a third for requests.
 
     Half of the queues' third is for envelopes, half for what surrounds them. The rest is for caches, answers
-    that producers have not read, and what is being written.
+    that producers have not read, batches of which a part waits for room, and what is being written.
     """
     share = max(memory - OWN_MEMORY, LEAST_MEMORY - OWN_MEMORY) // 3
     queue_bytes = max(share // 2, max_event_bytes, MEBIBYTE)
