@@ -85,8 +85,8 @@ def java_program() -> str:
 class KafkaServer(NativeServer):
     """A broker of a test's own, which is its own controller; arguments are settings, as `name=value`.
 
-    With certificates it also listens with TLS, asking clients for certificates or not, with SASL, and
-    behind a proxy, if a test runs one at `proxy_port`.
+    With certificates it also listens with TLS, asking clients for certificates or not, with SASL, and, as if
+    it is to be proxied, behind what a test runs at `proxy_port`.
     """
 
     scheme = "kafka"
@@ -98,6 +98,7 @@ class KafkaServer(NativeServer):
         certificates: Certificates | None = None,
         voters: dict[int, int] | None = None,
         node: int = 1,
+        is_proxied: bool = False,
     ) -> None:
         super().__init__(directory)
         self._java = java_program()
@@ -105,7 +106,8 @@ class KafkaServer(NativeServer):
         self.node = node
         self._voters = voters or {node: free_port()}
         self._certificates = certificates
-        self.ports = {name: free_port() for name in SECURE_LISTENERS} if certificates else {}
+        listeners = SECURE_LISTENERS if certificates else ["PROXIED"] if is_proxied else []
+        self.ports = {name: free_port() for name in listeners}
         self.proxy_port = free_port()
         self._settings = settings
 
@@ -189,7 +191,7 @@ class KafkaServer(NativeServer):
     def start(self) -> Self:
         starts_first = not self.log.exists()
         super().start()
-        if starts_first and self.ports:
+        if starts_first and self._certificates:
             add_scram_user(self.brokers)
         return self
 
@@ -242,11 +244,17 @@ class NarrowKafka(KafkaServer):
 class KafkaCluster:
     """Three brokers that hold three copies of each partition; topics are not made by themselves."""
 
-    def __init__(self, directory: Path, *settings: str) -> None:
+    def __init__(self, directory: Path, *settings: str, is_proxied: bool = False) -> None:
         voters = {node: free_port() for node in (1, 2, 3)}
         copies = ("default.replication.factor=3", "min.insync.replicas=2", "auto.create.topics.enable=false")
         self.nodes = [
-            KafkaServer(directory / str(node), *copies, *settings, voters=voters, node=node)
+            KafkaServer(
+                directory / str(node),
+                *(*copies, *settings),
+                voters=voters,
+                node=node,
+                is_proxied=is_proxied,
+            )
             for node in voters
         ]
 

@@ -59,17 +59,10 @@ class Chosen(NamedTuple):
 
 
 SINGLE = ("nats", "redis", "kafka", "kinesis", "sqs-fifo", "sqs")
-"""Each bus once, without its groups of servers."""
-ENDS = ("broker-kill", "freeze-5", "sidecar-kill", "sigterm")
-"""What also happens with another client, and with a queue on disk."""
+"""Each bus once, without its groups of servers: these also with a queue on disk, and by the Node client."""
 ALL = (
     *(Chosen(bus, fault) for bus in TARGETS for fault in FAULTS),
-    *(
-        Chosen(bus, fault, SPOOL)
-        for bus in SINGLE
-        for fault in (*ENDS, "freeze-20", "freeze-60", "slow-link", "store-full", "partial", "deleted")
-    ),
-    *(Chosen(bus, fault, NODE) for bus in SINGLE for fault in ENDS),
+    *(Chosen(bus, fault, way) for way in (SPOOL, NODE) for bus in SINGLE for fault in FAULTS),
 )
 QUICK = (
     Chosen("nats", "broker-kill"),

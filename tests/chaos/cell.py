@@ -92,7 +92,7 @@ class Cell:
         async with AsyncExitStack() as stack:
             await self.target.start(stack)
             if is_slow_link:
-                self.link = await stack.enter_async_context(link_to(self.target.port, self._dice))
+                self.link = await stack.enter_async_context(link_to(self.target.ways, self._dice))
             options = self.target.options(self.link.port if self.link else None)
             options += ["--memory-limit", str(MEMORY_LIMIT), "--log-format", "json"]
             self._has_spool = has_spool

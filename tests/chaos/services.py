@@ -26,7 +26,7 @@ class Kafka(Target):
     """Three brokers with three copies, two of which must have what is confirmed."""
 
     async def start(self, stack: AsyncExitStack) -> None:
-        self._cluster = KafkaCluster(self.folder / "kafka")
+        self._cluster = KafkaCluster(self.folder / "kafka", is_proxied=True)
         stack.callback(self._cluster.stop)
         await asyncio.to_thread(self._cluster.start)
         await asyncio.to_thread(self._create)
@@ -35,10 +35,16 @@ class Kafka(Target):
         create_topic(self._cluster.brokers, "bronze", PARTITIONS, copies=3)
 
     def options(self, port: int | None = None) -> list[str]:
+        brokers = f"{HOST}:{port}" if port else self._cluster.brokers
         return [
-            *("--kafka-brokers", self._cluster.brokers, "--kafka-topic", "bronze"),
+            *("--kafka-brokers", brokers, "--kafka-topic", "bronze"),
             *("--kafka-key-template", "{{exchange}}|{{symbol}}"),
         ]
+
+    @property
+    def ways(self) -> Sequence[tuple[int, int]]:
+        # Whoever comes by this listener is told the address of the relay for each broker.
+        return [(node.ports["PROXIED"], node.proxy_port) for node in self._cluster.nodes]
 
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         for record in await asyncio.to_thread(read_topic, self._cluster.brokers, "bronze"):

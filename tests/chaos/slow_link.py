@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from servers import HOST
 
@@ -14,18 +15,18 @@ PIECE = 4096
 
 
 class Link:
-    """Carries bytes to a port; while it is bad, in small pieces, late, and not for long."""
+    """Carries bytes to ports; while it is bad, in small pieces, late, and not for long."""
 
-    def __init__(self, onward: int, dice: random.Random) -> None:
-        self._onward = onward
+    def __init__(self, dice: random.Random) -> None:
         self._dice = dice
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
+        """Where the first of them is reached."""
         self.is_bad = False
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, onward: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            inner_reader, inner_writer = await asyncio.open_connection(HOST, self._onward)
+            inner_reader, inner_writer = await asyncio.open_connection(HOST, onward)
         except OSError:
             writer.close()
             return
@@ -65,14 +66,15 @@ class Link:
 
 
 @contextlib.asynccontextmanager
-async def link_to(port: int, dice: random.Random) -> AsyncIterator[Link]:
-    """Run a relay in this process."""
-    link = Link(port, dice)
-    server = await asyncio.start_server(link.serve, HOST, 0)
-    link.port = server.sockets[0].getsockname()[1]
+async def link_to(ways: Sequence[tuple[int, int]], dice: random.Random) -> AsyncIterator[Link]:
+    """Run a relay in this process, for ports and where to listen for each."""
+    link = Link(dice)
+    servers = [await asyncio.start_server(partial(link.serve, onward), HOST, port) for onward, port in ways]
+    link.port = servers[0].sockets[0].getsockname()[1]
     try:
         yield link
     finally:
-        server.close()
+        for server in servers:
+            server.close()
         link.break_off()
         await asyncio.sleep(0)

@@ -54,6 +54,11 @@ class Target:
         """Where a relay leads to."""
         raise NotPossible("its servers name their own addresses")
 
+    @property
+    def ways(self) -> Sequence[tuple[int, int]]:
+        """Return where a relay leads to, and where it listens for that: a port, or 0 for any."""
+        return [(self.port, 0)]
+
     async def victims_of_kill(self) -> Sequence[NativeServer]:
         raise NotImplementedError
 

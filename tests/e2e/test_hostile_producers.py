@@ -29,7 +29,7 @@ from bronze_client.schema import (
     StreamContext,
 )
 from bronze_sidecar.envelope.wire import varint
-from servers import HOST, NatsServer
+from servers import HOST, NatsServer, RedisServer
 from sidecar_process import SidecarProcess, sidecar
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
@@ -409,6 +409,83 @@ async def test_streams_that_wait_for_room_are_woken_one_after_the_other(tmp_path
                         assert waiting["waiting_events"] <= waiting["most_events"]
                         waiting = process.status()["backends"]["nats"]
                 assert not watch.faults
+            finally:
+                server.thaw()
+                await attacker.close()
+            await honest(process.address)
+            assert peak(process) < LIMIT
+            await until_resident(process, before + LEFT)
+    finally:
+        server.stop()
+
+
+async def test_what_waits_for_several_frozen_buses_stays_within_the_bound(tmp_path: Path) -> None:
+    """Where each takes other events, several batches wait with what was mapped of them."""
+    nats, redis = NatsServer(tmp_path / "nats").start(), RedisServer(tmp_path / "redis").start()
+    most_levels = book("S", 40_000)
+    batches = [[most_levels], [LONG_TRADES], [most_levels[:-1] + b"," + b" " * 9000 + b'"x":1}', TRADE]]
+    try:
+        with sidecar(
+            *(*options(nats), "--nats-include-payloads=bookChange"),
+            *("--redis-url", f"redis://{HOST}:{redis.port}", "--redis-stream", "bronze"),
+            "--redis-include-payloads=trade",
+            *("--memory-limit=512Mi", "--max-queue-events=30000"),
+        ) as process:
+            process.wait_until_ready()
+            await honest(process.address)
+            before = process.resident_bytes()
+            nats.freeze()
+            redis.freeze()
+            attacker = Attacker(process.address)
+            try:
+                with Watch(process) as watch:
+                    for number in range(100):
+                        call = await attacker.stream()
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(0.2):
+                                for sequence in range(1, 5):
+                                    json = batches[number % 3]
+                                    batch = Batch(
+                                        sequence=sequence, first_position=10_000 * sequence, json=json
+                                    )
+                                    await attacker.batch(call, batch)
+                    waiting = {
+                        name: each["waiting_events"] for name, each in process.status()["backends"].items()
+                    }
+                    assert all(10_000 < each <= 30_000 for each in waiting.values()), waiting
+                assert not watch.faults
+            finally:
+                nats.thaw()
+                redis.thaw()
+                await attacker.close()
+            await honest(process.address)
+            assert peak(process) < LIMIT
+            await until_resident(process, before + SHARE)
+    finally:
+        nats.stop()
+        redis.stop()
+
+
+async def test_calls_that_are_closed_while_they_wait_leave_nothing(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "nats").start()
+    try:
+        with sidecar(*options(server), "--memory-limit=512Mi", "--max-queue-events=2000") as process:
+            process.wait_until_ready()
+            await honest(process.address)
+            before = process.resident_bytes()
+            server.freeze()
+            attacker = Attacker(process.address)
+            try:
+                channel = attacker.channel()
+                # All together, their batches are larger than what the process may have.
+                for _ in range(800):
+                    call = await attacker.stream(channel=channel)
+                    assert isinstance(await call.read(), bytes)
+                    await attacker.batch(call, Batch(sequence=1, json=[LONG_TRADES]))
+                    # Answered when the batch was read: the connection takes one after the other.
+                    status = process.status()
+                    call.cancel()
+                assert status["backends"]["nats"]["waiting_events"] <= 2000
             finally:
                 server.thaw()
                 await attacker.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -114,3 +115,50 @@ async def test_a_back_end_that_reached_its_bound_slows_the_producer_for_all(
             await publisher.flush(timeout=60)
         await assert_complete(nats_bus, {"s": 20_000}, duplicates_allowed=False)
         await assert_complete(redis_bus, {"s": 20_000})
+
+
+def quote(position: int) -> bytes:
+    return trade(position).replace(b'"type":"trade"', b'"type":"quote","bidPrice":1,"askPrice":2')
+
+
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["dead", "frozen"])
+async def test_a_full_queue_slows_no_stream_of_which_its_back_end_takes_nothing(
+    client: ClientUnderTest,
+    is_frozen: bool,
+    start_nats: Callable[..., NatsServer],
+    start_redis: Callable[..., RedisServer],
+) -> None:
+    nats_bus, redis_bus = NatsBus(start_nats()), RedisBus(start_redis(append_only=True))
+    count = 20_000
+    only_trades = ("--redis-include-payloads", "trade", "--max-queue-events", "2000")
+    with sidecar(*nats_bus.options(), *redis_bus.options(), *only_trades) as process:
+        process.wait_until_ready()
+        async with contextlib.AsyncExitStack() as stack:
+            trades = [
+                await stack.enter_async_context(
+                    client.connect(process.address, stream_id=f"trades{number}", close_timeout=60.0)
+                )
+                for number in range(3)
+            ]
+            (redis_bus.server.freeze if is_frozen else redis_bus.server.kill)()
+            for publisher in trades:
+                assert all(await publisher.publish_all([trade(number) for number in range(5000)]))
+            # Another batch of any of them has no room.
+            while waiting(process, "redis") < 1000:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            quotes = await stack.enter_async_context(
+                client.connect(process.address, stream_id="quotes", close_timeout=60.0)
+            )
+            for first in range(0, count, 2000):
+                assert all(await quotes.publish_all([quote(first + number) for number in range(2000)]))
+                await quotes.flush(60)
+            assert (await quotes.stats()).published == count
+            assert waiting(process, "redis") <= 2000
+            assert all([(await publisher.stats()).acknowledged == 0 for publisher in trades])
+            await asyncio.to_thread(redis_bus.server.thaw if is_frozen else redis_bus.server.start)
+            for publisher in trades:
+                await publisher.flush(60)
+                assert (await publisher.stats()).published == 5000
+        streams = {f"trades{number}": 5000 for number in range(3)}
+        await assert_complete(redis_bus, streams)
+        await assert_complete(nats_bus, {**streams, "quotes": count}, duplicates_allowed=False)

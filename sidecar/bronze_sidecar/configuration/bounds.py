@@ -21,6 +21,8 @@ REQUEST_OVERHEAD = 192 << 10
 # An event in a queue takes about as much beside its envelope as one of this size.
 EVENTS_OF_QUEUE = 100_000, 64 * MEBIBYTE
 DEAD_LETTER_FILES = 3
+MOST_BATCHES_WAITING = 8
+"""Batches of which a part was mapped, and waits for room in a lane."""
 # Sessions are kept for a while after their streams are gone.
 SESSIONS_OF_STREAM = 4
 
@@ -38,7 +40,7 @@ def bounds(memory: int, max_event_bytes: int) -> Bounds:
     """Divide what is left beside the process itself: a third for queues, a third for requests.
 
     Half of the queues' third is for envelopes, half for what surrounds them. The rest is for caches, answers
-    that producers have not read, and what is being written.
+    that producers have not read, batches of which a part waits for room, and what is being written.
     """
     share = max(memory - OWN_MEMORY, LEAST_MEMORY - OWN_MEMORY) // 3
     queue_bytes = max(share // 2, max_event_bytes, MEBIBYTE)

@@ -67,6 +67,8 @@ class Lane:
         self._arrived = asyncio.Event()
         self._less = asyncio.Event()
         """Set when there is more room than before."""
+        self.on_room: Callable[[], None] = lambda: None
+        """Called then."""
         self._hurry = False
         self._busy_until = 0.0
         """Until when the line counts as busy after a write: the fuller that was, the longer."""
@@ -127,12 +129,6 @@ class Lane:
             waiting.events + events <= self.max_events and waiting.bytes + size <= self._max_bytes
         )
 
-    async def wait_for_room(self, events: int, size: int) -> None:
-        """Return when records fit; one at a time may wait."""
-        while not self.has_room(events, size):
-            self._less.clear()
-            await self._less.wait()
-
     async def wait_until_empty(self) -> None:
         """Return when everything is settled."""
         while self._backlog.events or (self.spilling and self.spilling.events):
@@ -162,7 +158,11 @@ class Lane:
     def _on_spill_change(self) -> None:
         """Something came from the disk, or there is more room on it."""
         self._arrived.set()
+        self._has_less()
+
+    def _has_less(self) -> None:
         self._less.set()
+        self.on_room()
 
     def _on_disk_trouble(self, reason: str) -> None:
         """Tell operators that the disk takes nothing, or, without a reason, that it does again."""
@@ -369,7 +369,7 @@ class Lane:
         elif settled.trouble:
             self._trouble = str(settled.trouble[0])
         self._note_condition()
-        self._less.set()
+        self._has_less()
         if self.spilling:
             self.spilling.look()
         return settled

@@ -9,12 +9,13 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from bronze_client._generated.bronze.sidecar.internal.v1.typed_pb2 import TypedRequest
 from bronze_client.schema import Batch, Failure, FailureKind, NormalizedEvent, Outcome
 from google.protobuf.message import DecodeError
 
+from bronze_sidecar.configuration.bounds import MOST_BATCHES_WAITING
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.envelope import native
 from bronze_sidecar.envelope.event import EVENT_ID_HEADS, META, Event, Groups
@@ -23,10 +24,11 @@ from bronze_sidecar.envelope.wire import heads, map_entry, string_field, timesta
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.ingest.dead_letters import Form
 from bronze_sidecar.ingest.failures import StreamFailures, StreamPlace, place
+from bronze_sidecar.ingest.turns import Entrance, Part, Turn, Turns
+from bronze_sidecar.mapping.kinds import payload_case
 from bronze_sidecar.mapping.limits import LONGEST_NAME
 from bronze_sidecar.mapping.mapper import FrameCache, Mapper, StreamContext
-from bronze_sidecar.mapping.stream_end import end_event
-from bronze_sidecar.routing.route import Route
+from bronze_sidecar.mapping.stream_end import END_CASE, end_event
 from bronze_sidecar.routing.rules import TRACE_HEADERS, Record
 from bronze_sidecar.telemetry.metrics import Metrics
 
@@ -108,6 +110,19 @@ class Contents:
         self.messages: Sequence[bytes] = blocks
         if blocks is json:
             self.messages = [line for block in blocks for line in block.removesuffix(b"\n").split(b"\n")]
+
+    def payload_cases(self) -> set[str]:
+        """Return the payload cases that the batch's events have, and perhaps those of what is rejected."""
+        if self.dropped is not None:
+            return {END_CASE}
+        cases = {
+            payload_case(message) if self._is_json(message) else _case_of(_decoded(message))
+            for message in self.messages
+        }
+        return {case for case in cases if case is not None}
+
+    def _is_json(self, message: bytes) -> bool:
+        return not self.are_envelopes and (not self.are_mixed or message.startswith(JSON_STARTS))
 
 
 class Ticket:
@@ -212,37 +227,26 @@ class Ticket:
         return Outcome(published=published, filtered=self.filtered, failures=self.failures)
 
 
-class Entrance(Protocol):
-    """The side of a lane that takes records in."""
-
-    route: Route
-    max_events: int
-
-    def has_room(self, events: int, size: int) -> bool: ...
-
-    async def wait_for_room(self, events: int, size: int) -> None: ...
-
-    def put(self, ticket: Ticket, records: list[Record], size: int) -> None: ...
-
-
 class Admission:
-    """What all streams share: turns at the lanes, and what their mappers remember."""
+    """What all streams share: turns, and what their mappers remember."""
 
     def __init__(self, lanes: Sequence[Entrance], config: Config) -> None:
         self.lanes = lanes
         # A slice never has more than a lane may hold; its bytes are estimated.
         self.slice_events = min(SLICE_EVENTS, config.max_queue_events, *(lane.max_events for lane in lanes))
         self.slice_bytes = min(SLICE_BYTES, config.max_queue_bytes // 4)
-        self.turns = asyncio.Lock()
-        """Held while a batch is parsed, mapped and waits for room: one stream after the other, in turn.
-
-        So what is made of a request is there once; a stream that waits has its request alone.
-        """
+        self.turns = Turns(lanes, MOST_BATCHES_WAITING)
+        """Who may parse and map now; a batch that waits for its turn is nothing but its request."""
         self.frames = FrameCache()
         self.is_native = config.native and native.IS_INSTALLED
         """Whether compiled code makes the events."""
         self.watch: Callable[[Sequence[Event]], None] | None = None
         """Sees the events that were taken in, if anybody looks at them."""
+
+    def lanes_of(self, contents: Contents) -> frozenset[Entrance]:
+        """Return the lanes that may take something of a batch, without mapping it."""
+        cases = contents.payload_cases()
+        return frozenset(lane for lane in self.lanes if any(map(lane.route.takes, cases)))
 
 
 class Intake:
@@ -302,12 +306,14 @@ class Intake:
         """Give back what is remembered of the stream."""
         self._mapper.close()
 
-    async def take(self, contents: Contents, request: bytes, done: Callable[[Ticket], None]) -> Ticket:
+    async def take(
+        self, turn: Turn, contents: Contents, request: bytes, done: Callable[[Ticket], None]
+    ) -> Ticket:
         """Put a batch's events into the lanes, as there is room; `done` hears when all of them are settled.
 
-        `request` is what the batch came in; it must be the stream's turn. The batch is taken in slices, and
-        the event loop goes on between them, so that neither memory nor the time for which others wait depends
-        on what it becomes.
+        `request` is what the batch came in; it must be its turn. The batch is taken in slices, and the event
+        loop goes on between them, so that neither memory nor the time for which others wait depends on what
+        it becomes.
         """
         seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
         ingest_field = timestamp_field(INGEST_TS, seconds, nanoseconds)
@@ -315,7 +321,7 @@ class Intake:
         self._metrics.received.inc(ticket.messages)
         self._metrics.received_bytes.inc(len(request))
         for groups in self._slices(contents, request, ingest_field, ticket):
-            events = await self._admit(groups, ticket)
+            events = await self._admit(turn, groups, ticket)
             if self._admission.watch:
                 self._admission.watch(events)
             if ticket.events > self._small_batch or ticket.messages > self._small_batch:
@@ -327,8 +333,8 @@ class Intake:
         ticket.stored(1)
         return ticket
 
-    async def _admit(self, groups: Groups, ticket: Ticket) -> list[Event]:
-        """Put the events of a slice into the lanes once there is room in all of them; return them."""
+    async def _admit(self, turn: Turn, groups: Groups, ticket: Ticket) -> list[Event]:
+        """Put the events of a slice into the lanes, into each as there is room; return them."""
         sizes = [len(event.envelope) for group in groups for event in group]
         if sizes and max(sizes) > self._max_event_bytes:
             groups, sizes = self._without_large(groups, ticket)
@@ -338,7 +344,7 @@ class Intake:
         if events:
             self.exchange = events[-1].exchange
         untaken = events
-        parts: list[tuple[Entrance, list[Record], int]] = []
+        parts: list[Part] = []
         for lane in self._lanes:
             addresses = lane.route.addresses(groups, are_traced=self._is_traced)
             addressed = zip(addresses, events, strict=True)
@@ -350,16 +356,12 @@ class Intake:
                 untaken = [event for event in untaken if not lane.route.takes(event.payload_case)]
                 size = sum(len(record.event.envelope) for record in records)
             if records:
-                parts.append((lane, records, size))
+                parts.append(Part(lane, ticket, records, size))
+                ticket.open += len(records)
         ticket.filtered += len(untaken)
         if untaken and not ticket.is_end:
             self._metrics.filtered.inc(len(untaken))
-        for lane, records, size in parts:
-            if not lane.has_room(len(records), size):
-                await lane.wait_for_room(len(records), size)
-        for lane, records, size in parts:
-            ticket.open += len(records)
-            lane.put(ticket, records, size)
+        await turn.put(parts)
         return events
 
     def _without_large(self, groups: Groups, ticket: Ticket) -> tuple[Groups, list[int]]:
@@ -497,11 +499,11 @@ class Intake:
         reject: Callable[[int | str, str, bytes], None],
     ) -> list[Event]:
         events: list[Event] = []
-        prefix, cases, heads = self._id_prefix, CASE_BY_FIELD, EVENT_ID_HEADS
+        prefix, heads = self._id_prefix, EVENT_ID_HEADS
         own_source, own_origin, own_meta = self.context.source, self.context.origin, self._context_meta
         needs_meta, longest = self._needs_meta, LONGEST_NAME
         for envelope, event, position in zip(envelopes, typed, positions, strict=True):
-            case = cases.get(event.WhichOneof("payload")) if event is not None else None
+            case = _case_of(event)
             if event is None or case is None or not (exchange := event.exchange):
                 reject(position, _fault(event), envelope)
                 continue
@@ -554,6 +556,10 @@ class Intake:
 def _place_in_stream(rejection: tuple[StreamPlace, str, Form, bytes]) -> tuple[int, int]:
     position, level = rejection[0]
     return position, level or 0
+
+
+def _case_of(event: NormalizedEvent | None) -> str | None:
+    return CASE_BY_FIELD.get(event.WhichOneof("payload") or "") if event is not None else None
 
 
 def _fault(event: NormalizedEvent | None) -> str:

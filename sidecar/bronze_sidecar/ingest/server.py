@@ -24,8 +24,9 @@ from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.ingest.failures import Failures, StreamFailures
-from bronze_sidecar.ingest.intake import Admission, Contents, Intake
+from bronze_sidecar.ingest.intake import Admission, Contents, Intake, Ticket
 from bronze_sidecar.ingest.session import ProducerSession, ProducerSessions
+from bronze_sidecar.ingest.turns import Entrance, Turn
 from bronze_sidecar.mapping.mapper import StreamContext
 from bronze_sidecar.telemetry.metrics import Metrics
 
@@ -96,7 +97,7 @@ class SidecarService:
     @property
     def is_taking(self) -> bool:
         """Whether a batch is on its way into the lanes."""
-        return self._admission.turns.locked()
+        return self._admission.turns.is_busy
 
     def drain(self) -> None:
         """Refuse new batches; streams end when what they sent is done."""
@@ -124,23 +125,30 @@ class SidecarService:
         if self._draining.is_set():
             raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the sidecar is stopping")
         done = asyncio.Event()
-        full = [lane for lane in self._lanes if not lane.has_room(1, len(request))]
-        if full:
-            reasons = ", ".join(f"{lane.name} is {lane.state}" for lane in full)
-            raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"no room for more events: {reasons}")
-        async with self._admission.turns:
-            try:
-                message = PublishBatchRequest.FromString(request)
-            except DecodeError as error:
-                raise invalid("the request is not a PublishBatchRequest") from error
-            intake = self._intake(message.context, producer_id="")
-            try:
-                ticket = await intake.take(contents_of(message.batch), request, lambda _: done.set())
-            finally:
-                intake.close()
-                del message
+        look = partial(self._lanes_of_single, request)
+        if full := [lane for lane in self._lanes if not lane.has_room(1, len(request))]:
+            lanes = look()
+            reasons = ", ".join(f"{lane.name} is {lane.state}" for lane in full if lane in lanes)
+            if reasons:
+                raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"no room for more events: {reasons}")
+        async with self._admission.turns.turn(look) as turn:
+            ticket = await self._take_single(turn, request, done)
         await done.wait()
         return PublishBatchResponse(outcome=ticket.outcome()).SerializeToString()
+
+    async def _take_single(self, turn: Turn, request: bytes, done: asyncio.Event) -> Ticket:
+        message = parse_single(request)
+        intake = self._intake(message.context, producer_id="")
+        try:
+            return await intake.take(turn, contents_of(message.batch), request, lambda _: done.set())
+        finally:
+            intake.close()
+
+    def _lanes_of(self, request: bytes) -> frozenset[Entrance]:
+        return self._admission.lanes_of(contents_of(batch_of(request)))
+
+    def _lanes_of_single(self, request: bytes) -> frozenset[Entrance]:
+        return self._admission.lanes_of(contents_of(parse_single(request).batch))
 
     def _intake(self, message: StreamContextMessage, producer_id: str) -> Intake:
         try:
@@ -259,16 +267,15 @@ class SidecarService:
 
     async def _take(self, session: ProducerSession, intake: Intake, request: bytes) -> None:
         # First: whatever is checked must still hold when the batch is taken in.
-        async with self._admission.turns:
+        async with self._admission.turns.turn(partial(self._lanes_of, request)) as turn:
             if not self._draining.is_set():
-                await self._take_in_turn(session, intake, request)
+                await self._take_in_turn(turn, session, intake, request)
             # Otherwise its producer keeps what is not acknowledged.
 
-    async def _take_in_turn(self, session: ProducerSession, intake: Intake, request: bytes) -> None:
-        message = parse(request)
-        if message.WhichOneof("kind") != "batch":
-            raise invalid("the stream is open already; every further request must be a batch")
-        batch = message.batch
+    async def _take_in_turn(
+        self, turn: Turn, session: ProducerSession, intake: Intake, request: bytes
+    ) -> None:
+        batch = batch_of(request)
         if batch.sequence <= session.accepted:
             # Sent again: it is on its way, or done. Either way an acknowledgement says so.
             session.changed.set()
@@ -284,7 +291,7 @@ class SidecarService:
                 f"{events} events and {size} bytes would be on the way; the credits are"
                 f" {self._credits.events} events and {self._credits.bytes} bytes",
             )
-        await session.take(intake, contents, request)
+        await session.take(turn, intake, contents, request)
 
     async def _acknowledge(
         self, session: ProducerSession, context: Context, known: int, ending: asyncio.Event
@@ -322,6 +329,22 @@ def parse(request: bytes) -> PublishRequest:
         return PublishRequest.FromString(request)
     except DecodeError as error:
         raise invalid("the request is not a PublishRequest") from error
+
+
+def batch_of(request: bytes) -> Batch:
+    """Return the batch in a request of a stream that is open."""
+    message = parse(request)
+    if message.WhichOneof("kind") != "batch":
+        raise invalid("the stream is open already; every further request must be a batch")
+    return message.batch
+
+
+def parse_single(request: bytes) -> PublishBatchRequest:
+    """Parse a request that publishes a single batch."""
+    try:
+        return PublishBatchRequest.FromString(request)
+    except DecodeError as error:
+        raise invalid("the request is not a PublishBatchRequest") from error
 
 
 def contents_of(batch: Batch) -> Contents:

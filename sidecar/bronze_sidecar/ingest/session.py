@@ -13,6 +13,7 @@ from bronze_client.schema import Outcome
 
 from bronze_sidecar.ingest.failures import Tallies
 from bronze_sidecar.ingest.intake import Contents, Intake, Ticket
+from bronze_sidecar.ingest.turns import Turn
 from bronze_sidecar.mapping.mapper import StreamContext
 
 # What is remembered for producers that are gone is bounded by number and by age; what they may not have
@@ -70,6 +71,8 @@ class ProducerSession:
         self._failures = 0
         self._untold_failures = 0
         self._taking: asyncio.Task[None] | None = None
+        self._is_under_way = False
+        """Whether part of what is being taken in may be in a lane."""
         self._told = acknowledged
         """The newest batch that the producer was sent the outcome of."""
         self._told_enough = asyncio.Event()
@@ -82,21 +85,28 @@ class ProducerSession:
     async def one_by_one(self, take: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take a request in after the one before it, on this connection or an earlier one.
 
-        It goes on when the connection is lost: part of it may be on its way.
+        When the connection is lost, it goes on if part of it may be on its way; otherwise that is its end.
         """
         while self._taking is not None and not self._taking.done():
             await asyncio.wait({self._taking})
-        self._taking = asyncio.create_task(take())
+        taking = self._taking = asyncio.create_task(take())
         # Not kept once it is done: what it raised holds all that was made of the request.
-        self._taking.add_done_callback(self._taken)
-        await asyncio.shield(self._taking)
+        taking.add_done_callback(self._taken)
+        try:
+            await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            if not self._is_under_way:
+                taking.cancel()
+            raise
 
     def _taken(self, task: asyncio.Task[None]) -> None:
+        self._is_under_way = False
         if self._taking is task:
             self._taking = None
 
-    async def take(self, intake: Intake, contents: Contents, request: bytes) -> None:
+    async def take(self, turn: Turn, intake: Intake, contents: Contents, request: bytes) -> None:
         """Take a new batch in."""
+        self._is_under_way = True
         self.accepted = contents.sequence
         self.messages += len(contents.messages)
         self.next_position = contents.first_position + len(contents.messages)
@@ -104,7 +114,7 @@ class ProducerSession:
         self.bytes_on_the_way += contents.size
         try:
             intake.exchange = intake.exchange or self.exchange
-            await intake.take(contents, request, self.finish)
+            await intake.take(turn, contents, request, self.finish)
             self.exchange = intake.exchange
         except Exception:
             # Whatever went wrong, the producer sends the batch again.

@@ -11,6 +11,7 @@ from bronze_sidecar.envelope.payloads import ORIGINS
 from bronze_sidecar.mapping.mapper import StreamContext
 
 DATA_TYPE = "stream_end"
+END_CASE = "disconnect"
 REASON = "stream_ended"
 UNKNOWN_EXCHANGE = "unknown"
 
@@ -43,7 +44,7 @@ def end_event(context: StreamContext, exchange: str, messages: int, dropped: int
     return Event(
         envelope.SerializeToString(),
         event_id,
-        "disconnect",
+        END_CASE,
         envelope.exchange,
         "",
         DATA_TYPE,

@@ -958,3 +958,94 @@ async def test_an_end_that_is_filtered_is_done_and_one_that_is_refused_is_told(t
         outcome = await running.publish_batch(Batch(first_position=4, end=End()))
     (failure,) = outcome.failures
     assert (failure.position, failure.backend, failure.reason) == (4, "scripted", "no")
+
+
+class Other(Scripted):
+    """A second back end."""
+
+    name = "other"
+
+
+QUOTE = NormalizedEvent(exchange="bitmex", symbol="XBTUSD")
+QUOTE.quote.SetInParent()
+GROUPED = BOOK.replace(b"book_change", b"book_snapshot").replace(b'"bids"', b'"grouping":10,"bids"')
+NOT_TAKEN = {
+    "envelopes": Batch(envelopes=[QUOTE.SerializeToString()]),
+    "json": Batch(json=[BOOK + b"\n" + b'{"type":"trade"', b"{}"]),
+    "mixed": Batch(mixed=[BOOK, QUOTE.SerializeToString(), b"\xff"]),
+    "grouped": Batch(json=[GROUPED]),
+}
+"""Batches of which a back end for trades and snapshots takes nothing."""
+
+
+@asynccontextmanager
+async def serving_with_a_full_lane(tmp_path: Path) -> AsyncIterator[tuple[Running, Script, Script]]:
+    """Serve two back ends, each with its own payload cases, while streams wait for the queue of one."""
+    full, other = Script(gate=asyncio.Event()), Script()
+    config = Config(max_queue_events=10, retry_backoff_ms=1, retry_backoff_max_ms=2)
+    backends = (
+        Scripted(full, include=frozenset({"trade", "bookSnapshot"})),
+        Other(other, include=frozenset({"bookChange", "quote", "groupedBookSnapshot"})),
+    )
+    async with serving(tmp_path, *backends, config=config) as running:
+        for number in range(5):
+            await (stream := running.stream()).open(stream_id=f"waits{number}")
+            await stream.batch(1, 0, *[envelope()] * 10)
+        while not running.service.is_taking:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        yield running, full, other
+
+
+@pytest.mark.parametrize("kind", NOT_TAKEN)
+async def test_a_full_lane_holds_up_nothing_that_it_does_not_take(tmp_path: Path, kind: str) -> None:
+    async with serving_with_a_full_lane(tmp_path) as (running, full, other):
+        stream = running.stream()
+        await stream.open()
+        for number in range(1, 30):
+            batch = Batch(sequence=number, first_position=10 * number)
+            batch.MergeFrom(NOT_TAKEN[kind])
+            await stream.send(PublishRequest(batch=batch))
+            await stream.acknowledged(number)
+        assert (await running.publish_batch(NOT_TAKEN[kind])).published
+        assert len({name.partition(":")[2] for name in other.stored if name.startswith("s:")}) >= 29
+        assert running.lanes[0].events == 10
+        assert not full.stored
+
+
+async def test_what_a_full_lane_takes_waits_in_the_order_in_which_it_came(tmp_path: Path) -> None:
+    async with serving_with_a_full_lane(tmp_path) as (running, full, other):
+        stream = running.stream()
+        await stream.open()
+        await stream.batch(1, 0, QUOTE.SerializeToString(), envelope())
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await running.publish_batch(Batch(envelopes=[QUOTE.SerializeToString(), *[envelope()] * 3]))
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "scripted is" in (refused.value.details() or "")
+        assert full.gate
+        full.gate.set()
+        assert (await stream.acknowledged(1)).published == 2
+        assert [name.partition(":")[0] for name in full.stored[::10]] == [
+            *("waits0", "waits1", "waits2", "waits3", "waits4", "s")
+        ]
+        assert other.stored == ["s:0"]
+
+
+async def test_a_call_that_is_closed_while_it_waits_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with serving_with_a_full_lane(tmp_path) as (running, full, _):
+        for number in range(20):
+            stream = running.stream()
+            await stream.open(stream_id=f"closed{number}")
+            await stream.batch(1, 0, envelope())
+            await asyncio.sleep(0.005)
+            stream.call.cancel()
+        single = asyncio.create_task(running.publish_batch(Batch(envelopes=[envelope()])))
+        await asyncio.sleep(0.05)
+        single.cancel()
+        while running.service.open_streams > 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        assert full.gate
+        full.gate.set()
+        while running.service.is_taking or running.lanes[0].events:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert {name.partition(":")[0] for name in full.stored} == {f"waits{number}" for number in range(5)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, get_args
@@ -23,12 +23,13 @@ from bronze_sidecar.cli.send import file_problems
 from bronze_sidecar.cli.transfer import Entry
 from bronze_sidecar.configuration.config import OPTIONS as SIDECAR_OPTIONS
 from bronze_sidecar.configuration.config import Config, configure
+from bronze_sidecar.delivery.batch import OutcomeListener
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.envelope.payloads import ORIGINS
 from bronze_sidecar.errors import Rejected
 from bronze_sidecar.ingest.dead_letters import DeadLetter
 from bronze_sidecar.ingest.failures import Failures, StreamFailures
-from bronze_sidecar.ingest.intake import Admission, Contents, Intake, Ticket
+from bronze_sidecar.ingest.intake import Admission, Contents, Intake
 from bronze_sidecar.mapping.mapper import StreamContext
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import TRACE_HEADERS, Address, Record
@@ -128,15 +129,14 @@ class _Shown:
     def __init__(self, backend: Backend, max_events: int) -> None:
         self.backend = backend
         self.max_events = max_events
+        self.on_room: Callable[[], None] = lambda: None
         self.route = Route(backend.rules())
         self.records: list[Record] = []
 
     def has_room(self, events: int, size: int) -> bool:  # noqa: ARG002
         return True
 
-    async def wait_for_room(self, events: int, size: int) -> None: ...
-
-    def put(self, ticket: Ticket, records: Sequence[Record], size: int) -> None:  # noqa: ARG002
+    def put(self, ticket: OutcomeListener, records: Sequence[Record], size: int) -> None:  # noqa: ARG002
         self.records += records
 
 
@@ -149,6 +149,7 @@ class Explainer:
         self._events: list[Event] = []
         admission = Admission(self.lanes, config)
         admission.watch = self._events.extend
+        self._turns = admission.turns
         operators = StreamFailures(self._heard, context, producer_id="")
         self._intake = Intake(context, admission, config.max_event_bytes, Metrics(), operators)
 
@@ -159,7 +160,8 @@ class Explainer:
         for lane in self.lanes:
             lane.records.clear()
         contents = Contents(Batch(first_position=position, json=[message]))
-        await self._intake.take(contents, message, lambda _: None)
+        async with self._turns.turn(frozenset) as turn:
+            await self._intake.take(turn, contents, message, lambda _: None)
         addresses = [{record.event.id: record.address for record in lane.records} for lane in self.lanes]
 
         def way(event: Event) -> list[Address | None]:
