@@ -30,6 +30,10 @@ class Script:
     """Ids in the order in which they were stored."""
     writes: list[list[str]] = field(default_factory=list)
     """Ids of each write, stored or not."""
+    prepared: list[list[str]] = field(default_factory=list)
+    """Ids of each write that was prepared ahead, made or not."""
+    handed: list[list[str]] = field(default_factory=list)
+    """Ids of each write that was made as it was prepared."""
     addresses: list[Address] = field(default_factory=list)
     """Where each of these was to go."""
     opened: int = 0
@@ -52,8 +56,16 @@ class ScriptedSink:
     async def ping(self) -> None:
         self.script.pings += 1
 
-    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+    def prepare(self, batch: Sequence[Record]) -> list[str]:
+        ids = [record.event.id for record in batch]
+        self.script.prepared.append(ids)
+        return ids
+
+    async def write(self, batch: Sequence[Record], prepared: list[str] | None = None) -> Sequence[Failed]:
         script = self.script
+        if prepared is not None:
+            assert prepared == [record.event.id for record in batch]
+            script.handed.append(prepared)
         if script.gate:
             await script.gate.wait()
         script.writes.append([record.event.id for record in batch])

@@ -53,7 +53,10 @@ class NullSink:
     async def ping(self) -> None:
         """Answer."""
 
-    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+    def prepare(self, batch: Sequence[Record]) -> None:
+        """There is nothing to make."""
+
+    async def write(self, batch: Sequence[Record], prepared: object = None) -> Sequence[Failed]:
         """Say that everything was stored."""
         return ()
 

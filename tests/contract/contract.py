@@ -166,6 +166,42 @@ class SinkContract:
         assert [price(each) for each in await small_peer.read_all(f"{prefix}.A")] == [0, 2]
         assert [price(each) for each in await small_peer.read_all(f"{prefix}.B")] == [3]
 
+    async def test_writes_what_was_prepared_while_another_write_was_under_way(
+        self, peer: Peer, prefix: str
+    ) -> None:
+        backend = self.backend(peer, prefix)
+        batches = [
+            records(backend, [trade("AB"[number % 2], number) for number in range(start, start + 100)])
+            for start in range(0, 500, 100)
+        ]
+        async with backend.open(Route(backend.rules())) as sink:
+            # Not everything is known before the first write.
+            early = sink.prepare(batches[1])
+            assert not await sink.write(batches[0])
+            under_way = asyncio.create_task(sink.write(batches[1], early))
+            await asyncio.sleep(0)
+            # What is prepared need not be written, nor at once.
+            sink.prepare(batches[4])
+            prepared = sink.prepare(batches[2])
+            assert not await under_way
+            assert not await sink.write(batches[2], prepared)
+            assert not await sink.write(batches[3])
+        for first, symbol in enumerate("AB"):
+            stored = await peer.read_all(f"{prefix}.{symbol}")
+            assert [price(each) for each in stored] == list(range(first, 400, 2))
+
+    async def test_an_oversized_record_fails_alone_in_what_was_prepared(
+        self, small_peer: Peer, prefix: str
+    ) -> None:
+        backend = self.backend(small_peer, prefix)
+        large = event("B", 1, b"x" * self.oversized_bytes)
+        batch = records(backend, [trade("A", 0), large, trade("A", 2)])
+        async with backend.open(Route(backend.rules())) as sink:
+            assert not await sink.write(records(backend, [trade("A", 9), trade("B", 9)]))
+            failures = dict(await sink.write(batch, sink.prepare(batch)))
+        assert isinstance(failures.pop(1), Permanent)
+        assert all(isinstance(error, NotTried) for error in failures.values())
+
     # -- servers that fail
 
     async def test_works_again_after_the_server_was_killed(self, own_peer: Peer, prefix: str) -> None:

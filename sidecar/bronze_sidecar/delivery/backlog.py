@@ -9,6 +9,9 @@ are looked at one by one, each with its own count of attempts:
 - A record that costs the connection whenever it is written alone, while others are stored, is given up. If
   others may be on another server, only the record behind it counts.
 
+While a write is under way, the next one may be taken ahead. It goes only if everything was stored; otherwise
+its records wait in their place again, and what goes next is found as if they had never been taken.
+
 It has no clock of its own and never waits, so that every history can be tried in a test.
 """
 
@@ -87,6 +90,8 @@ class Backlog:
         """What goes before everything else: records of a write that were not stored, and are not to blame."""
         self._held = HeldKeys()
         self._queue: deque[Chunk] = deque()
+        self._ahead: WriteBatch | None = None
+        """The next write, of the first of the queue; nothing goes before it and no key is held back."""
         self._whole_failures = 0
         self._searched = 0
         """How many of the first records are being searched for one that fails every write."""
@@ -105,13 +110,13 @@ class Backlog:
 
     def ready_at(self) -> float | None:
         """Return when `take` may have something; None if nothing waits."""
-        return 0.0 if self._first or self._queue else self._held.ready_at()
+        return 0.0 if self._ahead or self._first or self._queue else self._held.ready_at()
 
     def oldest(self, in_flight: WriteBatch | None) -> float | None:
         """Return since when the oldest record has waited; None if there is none."""
         times = [item.since for item in self._first]
         times += [self._queue[0].since] if self._queue else []
-        times += [in_flight.since] if in_flight else []
+        times += [batch.since for batch in (in_flight, self._ahead) if batch]
         held = self._held.oldest()
         return min([*times, held] if held is not None else times, default=None)
 
@@ -128,10 +133,13 @@ class Backlog:
     @property
     def queued_since(self) -> float | None:
         """Since when the first record that nobody has tried has waited, if nothing goes before it."""
-        return self._queue[0].since if self._queue and not self._first else None
+        return self._queue[0].since if self._queue and not (self._first or self._ahead) else None
 
     def take(self, now: float, most: int, most_bytes: int) -> WriteBatch | None:
         """Return what the next write carries; None if nothing may be written now."""
+        if self._ahead:
+            batch, self._ahead = self._ahead, None
+            return batch
         suspect = self._held.suspect(now) if self._held else None
         # Others have their turn between two attempts of a suspect, however soon that is ready again.
         if suspect and not self._was_alone:
@@ -148,6 +156,31 @@ class Backlog:
         if not batch.records and suspect:
             return self._alone(suspect)
         return batch if batch.records else None
+
+    def take_ahead(self, most: int, most_bytes: int) -> WriteBatch | None:
+        """Return what the next write carries if the one under way stores everything; None if that may change.
+
+        It has to be full: what is not would miss those that come before it goes.
+        """
+        if self._ahead or self._first or self._held or self.queued < most:
+            return None
+        self._ahead = WriteBatch()
+        self._take_queued(self._ahead, most, most_bytes)
+        return self._ahead
+
+    def _give_back(self) -> None:
+        """Let what was taken ahead wait in its place again."""
+        if self._ahead is None:
+            return
+        chunks = self._ahead.chunks()
+        if self._queue and self._queue[0].ticket is chunks[-1].ticket:
+            # Of this one only a part was taken.
+            rest = self._queue.popleft()
+            chunks[-1].records += rest.records
+            chunks[-1].bytes += rest.bytes
+        self._queue.extendleft(reversed(chunks))
+        self.queued += len(self._ahead.records)
+        self._ahead = None
 
     def _alone(self, suspect: HeldKey) -> WriteBatch:
         """Return a write of a record that may be at fault, or of the one behind it if that alone can tell."""
@@ -209,6 +242,7 @@ class Backlog:
         found += unsaved_items(self._first)
         for key in self._held:
             found += unsaved_items(key.waiting)
+        found += unsaved_of(self._ahead) if self._ahead else []
         for chunk in self._queue:
             if not chunk.ticket.is_durable:
                 bind = partial(setattr, chunk, "ticket")
@@ -222,6 +256,7 @@ class Backlog:
         if batch.is_probe:
             return self._settle_probe(batch, failures[0].error if failures else None, now)
         if failures:
+            self._give_back()
             settled = self._settle_partly(batch, dict(failures), now)
         else:
             for ticket, count, _ in batch.parts:
@@ -276,6 +311,7 @@ class Backlog:
         """Take note of a write that failed as a whole, or that was not made because nothing is connected."""
         if batch.is_probe:
             return self._settle_probe(batch, error, now)
+        self._give_back()
         items = batch.items()
         if batch.is_alone or (len(items) == 1 and was_written):
             return self._fail_alone(batch, items[0], error, now, was_written=was_written)

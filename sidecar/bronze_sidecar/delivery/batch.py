@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from bronze_sidecar.routing.rules import Record
 
@@ -77,6 +77,8 @@ class WriteBatch:
     """Whether it carries one record only, because that may be at fault for lost connections."""
     is_probe: bool = False
     """Whether that is the record behind the suspect, to see whether it can be stored; it waits on."""
+    prepared: Any = None
+    """What the sink made ready for it, if it was taken ahead."""
 
     def add(self, chunk: Chunk) -> None:
         self.records += chunk.records
@@ -96,6 +98,16 @@ class WriteBatch:
             self.tried.get(place) or Item(ticket, record, since)
             for place, (record, (ticket, since)) in enumerate(zip(self.records, owners, strict=True))
         ]
+
+    def chunks(self) -> list[Chunk]:
+        """Return the records as chunks again."""
+        chunks: list[Chunk] = []
+        start = 0
+        for ticket, count, since in self.parts:
+            records = self.records[start : start + count]
+            chunks.append(Chunk(ticket, records, size_of(records), since))
+            start += count
+        return chunks
 
     @property
     def since(self) -> float:

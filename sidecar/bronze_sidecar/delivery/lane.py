@@ -6,10 +6,12 @@ What waits, and what follows from a failure, is the backlog's; the connection, w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bronze_sidecar.configuration.config import Config
@@ -63,6 +65,8 @@ class Lane:
         self._redirect = Redirect(self.name, dead_letter) if dead_letter else None
         self._backlog = Backlog(self.name, config.retry_limit, self._backoff, self._redirect)
         self._in_flight: WriteBatch | None = None
+        self._look_ahead: Callable[[], None] = _do_nothing
+        """Prepares the next write while one is under way, if it can."""
         self.spilling = self._spilling_to(config) if backend.when_full == "spill" else None
         self._arrived = asyncio.Event()
         self._less = asyncio.Event()
@@ -152,6 +156,7 @@ class Lane:
         if self.spilling is None or self._fits(len(records), size):
             self._backlog.put(ticket, records, size, time.monotonic())
             self._arrived.set()
+            self._look_ahead()
         else:
             self.spilling.put(ticket, records, size, self._in_flight)
 
@@ -310,11 +315,15 @@ class Lane:
         while True:
             most = min(self.backend.max_batch_size, sink.limits.records)
             batch = self._in_flight = await self._next_batch(sink, most)
+            self._look_ahead = partial(self._prepare_ahead, sink, most)
+            # Once this write is on its way.
+            asyncio.get_running_loop().call_soon(self._look_ahead)
             began = time.monotonic()
             try:
                 settled = await self._write(sink, batch)
             finally:
                 self._in_flight = None
+                self._look_ahead = _do_nothing
             ended = time.monotonic()
             # What answers a full write, as much again, comes piece by piece; each would cost a write.
             rest = (ended - began) * len(batch.records) / most
@@ -323,12 +332,20 @@ class Lane:
                 self._fruitless += 1
                 await asyncio.sleep(self._backoff.wait(self._fruitless))
 
+    def _prepare_ahead(self, sink: Sink, most: int) -> None:
+        """Prepare the next write while one is under way: the server need not wait for that."""
+        batch = self._backlog.take_ahead(most, sink.limits.bytes) if self._in_flight else None
+        if batch:
+            # What goes wrong goes wrong again when it is written, where it belongs.
+            with contextlib.suppress(Exception):
+                batch.prepared = sink.prepare(batch.records)
+
     async def _write(self, sink: Sink, batch: WriteBatch) -> Settled:
         """Write a batch, and take note of what became of it."""
         started = time.monotonic()
         failures: Sequence[Failed]
         try:
-            failures = await sink.write(batch.records)
+            failures = await sink.write(batch.records, batch.prepared)
         except Disconnected as error:
             self._account(self._backlog.fail(batch, error, time.monotonic()))
             raise
@@ -418,6 +435,10 @@ class Lane:
             await self._arrived.wait()
         finally:
             timer.cancel()
+
+
+def _do_nothing() -> None:
+    """Prepare nothing: no write is under way."""
 
 
 def unforeseen(error: Exception) -> Disconnected:

@@ -54,7 +54,13 @@ class Sink(Protocol):
     async def ping(self) -> None:
         """Return if the back end answers; raise Disconnected if it does not."""
 
-    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+    def prepare(self, batch: Sequence[Record]) -> Any:
+        """Make ready what writing the batch sends, as far as that is known while another write is under way.
+
+        If that one stores everything, this one follows and is handed what was made; if not, it is forgotten.
+        """
+
+    async def write(self, batch: Sequence[Record], prepared: Any = None) -> Sequence[Failed]:
         """Store the batch, in order; return after the back end has confirmed it.
 
         Return the records that were not stored, each with its reason; those that were not sent are NotTried.

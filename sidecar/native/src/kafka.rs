@@ -69,6 +69,8 @@ impl RecordBatch {
     }
 
     /// Adds records from `start` on as long as there is room, the first in any case; returns where it ended.
+    ///
+    /// It is called once, and compresses what was added: the numbers, known later, are not compressed.
     fn fill(
         &mut self,
         py: Python<'_>,
@@ -80,6 +82,7 @@ impl RecordBatch {
     ) -> PyResult<usize> {
         let mut heads: HashMap<usize, Head> = HashMap::new();
         let mut record_bytes = Vec::with_capacity(512);
+        let mut end = records.len();
         for index in start..records.len() {
             let record = records.get_item(index)?;
             let event = record.getattr(intern!(py, "event"))?;
@@ -118,11 +121,16 @@ impl RecordBatch {
             push_sized(&mut self.records, &record_bytes);
             if HEADER_BYTES + self.records.len() > self.most_bytes && index > start {
                 self.records.truncate(before);
-                return Ok(index);
+                end = index;
+                break;
             }
             self.count += 1;
         }
-        Ok(records.len())
+        if let Some(compress) = &self.compress {
+            let made = compress.call1(py, (PyBytes::new(py, &self.records),))?;
+            self.records = made.cast_bound::<PyBytes>(py)?.as_bytes().to_vec();
+        }
+        Ok(end)
     }
 
     /// Returns the encoded batch, with the numbers that it is to have.
@@ -133,15 +141,7 @@ impl RecordBatch {
         producer_epoch: i16,
         sequence: i32,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let compressed = match &self.compress {
-            Some(compress) => Some(compress.call1(py, (PyBytes::new(py, &self.records),))?),
-            None => None,
-        };
-        let content = match &compressed {
-            Some(made) => made.cast_bound::<PyBytes>(py)?.as_bytes(),
-            None => self.records.as_slice(),
-        };
-        let size = HEADER_BYTES + content.len();
+        let size = HEADER_BYTES + self.records.len();
         let counted = i32::try_from(size - UNCOUNTED_BYTES)
             .map_err(|_| PyOverflowError::new_err("the batch is too large"))?;
         let mut batch = Vec::with_capacity(size);
@@ -158,7 +158,7 @@ impl RecordBatch {
         batch.extend_from_slice(&producer_epoch.to_be_bytes());
         batch.extend_from_slice(&sequence.to_be_bytes());
         batch.extend_from_slice(&self.count.to_be_bytes());
-        batch.extend_from_slice(content);
+        batch.extend_from_slice(&self.records);
         let checksum = crc32c::crc32c(&batch[CHECKED_FROM..]);
         batch[CHECKSUM_AT..CHECKED_FROM].copy_from_slice(&checksum.to_be_bytes());
         Ok(PyBytes::new(py, &batch))

@@ -66,6 +66,7 @@ class History:
     retry_limit: int = 0
     has_one_path: bool = True
     has_dead_letters: bool = False
+    looks_ahead: bool = True
     now: float = 1000.0
     known: dict[str, Known] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
@@ -78,6 +79,8 @@ class History:
         self.backlog = Backlog("scripted", self.retry_limit, Backoff(100, 1000), redirect)
         self.backlog.has_one_path = self.has_one_path
         self.listeners: list[Listener] = []
+        self._ahead: WriteBatch | None = None
+        """What the next write must be."""
         self._numbers: Counter[str] = Counter()
 
     # -- steps
@@ -98,17 +101,22 @@ class History:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def write(self, fates: str, *, poison: str = "", saves: bool = False) -> None:
+    def write(self, fates: str, *, poison: str = "", saves: bool = False, comes: str = "") -> None:
         """Write what may be written now, and let it end as told.
 
         A fate is told for each place: `s`tored, `t`ransient, `p`ermanent, `n`ot tried. Of a key, nothing is
         stored behind a record that may be stored later. Or for the whole write: `T`ransient, `P`ermanent,
         `D`isconnected before, or `E` after everything was stored. The poison costs the connection whatever
-        else is told. Meanwhile everything may be saved.
+        else is told. Meanwhile more may come, one record for each key named, the next write is taken ahead if
+        it can be, and everything may be saved.
         """
         batch = self._take()
         if batch is None:
             return
+        if comes:
+            self.put(comes)
+        if self.looks_ahead:
+            self._take_ahead(batch)
         if saves:
             self.save(batch)
         names = [each.event.id for each in batch.records]
@@ -195,7 +203,20 @@ class History:
             return None
         assert 0 < len(batch.records) <= MOST
         assert batch.bytes == 10 * len(batch.records) <= MOST_BYTES
+        assert batch is self._ahead or self._ahead is None, "something else went before what was taken ahead"
+        self._ahead = None
         return batch
+
+    def _take_ahead(self, in_flight: WriteBatch) -> None:
+        """Take what the next write carries if this one stores everything; it waits like the others."""
+        oldest, queued = self.backlog.oldest(in_flight), self.backlog.queued
+        self._ahead = self.backlog.take_ahead(MOST, MOST_BYTES)
+        assert self.backlog.oldest(in_flight) == oldest
+        assert self.backlog.take_ahead(MOST, MOST_BYTES) is None or self._ahead is None
+        if self._ahead:
+            assert len(self._ahead.records) == MOST, "what is not full could still grow"
+            assert self.backlog.queued == queued - MOST
+            assert self.backlog.ready_at() == 0.0
 
     def _store(self, names: list[str]) -> None:
         for name in names:
@@ -228,6 +249,7 @@ class History:
         for name in [names[failure.place] for failure in failures]:
             self.known[name].fate = ""
         letters = {name for name in names if self.known[name].is_letter}
+        self._ahead = None if failures else self._ahead
         self.backlog.settle(batch, failures, self.now)
         for name in letters - {names[failure.place] for failure in failures}:
             assert self.known[name].fate == f"kept at '{DEAD}': too large"
@@ -238,6 +260,7 @@ class History:
         self, batch: WriteBatch, names: list[str], error: DeliveryError, *, written: bool = True
     ) -> None:
         before = {name: self.known[name].attempts for name in names}
+        self._ahead = None
         self.backlog.fail(batch, error, self.now, was_written=written)
         for name in names:
             known = self.known[name]

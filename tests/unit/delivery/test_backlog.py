@@ -33,13 +33,13 @@ class Histories(RuleBasedStateMachine):
         self.steps += 1
         self.history.put(keys)
 
-    @rule(fates=st.text("sssstpn", min_size=1, max_size=MOST))
-    def write(self, fates: str) -> None:
-        self.history.write(fates)
+    @rule(fates=st.text("sssstpn", min_size=1, max_size=MOST), comes=st.text(KEYS, max_size=10))
+    def write(self, fates: str, comes: str) -> None:
+        self.history.write(fates, comes=comes)
 
-    @rule(fate=st.sampled_from("TDE"))
-    def fail(self, fate: str) -> None:
-        self.history.write(fate)
+    @rule(fate=st.sampled_from("TDE"), comes=st.text(KEYS, max_size=10))
+    def fail(self, fate: str, comes: str) -> None:
+        self.history.write(fate, comes=comes)
 
     @rule()
     def save(self) -> None:
@@ -65,13 +65,15 @@ TestHistories = Histories.TestCase
 TestHistories.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
-def run(seed: int) -> None:
+def run(seed: int, *, looks_ahead: bool = True) -> History:
     """Run one random history."""
     chance = random.Random(seed)  # noqa: S311
+    random.seed(seed)  # for the pauses
     history = History(
         chance.choice((0, 0, 0, 1, 3)),
         has_one_path=chance.random() < 0.5,
         has_dead_letters=chance.random() < 0.5,
+        looks_ahead=looks_ahead,
     )
     poison = chance.choice(("", "", "a0", "a3", "b2"))
     trouble = chance.random()
@@ -85,15 +87,16 @@ def run(seed: int) -> None:
             history.fail_to_connect()
         elif step < 0.45:
             history.save()
-        elif chance.random() < trouble / 2:
-            history.write(chance.choice("TTDE"), poison=poison)
         else:
-            fates = "".join(chance.choices("sssstpn", k=MOST))
-            history.write(fates, poison=poison, saves=chance.random() < 0.05)
+            fates = chance.choice(("".join(chance.choices("sssstpn", k=MOST)), "s"))
+            fates = chance.choice("TTDE") if chance.random() < trouble / 2 else fates
+            comes = "".join(chance.choices(KEYS, k=chance.choice((0, 0, 3, 9))))
+            history.write(fates, poison=poison, saves=chance.random() < 0.05, comes=comes)
         history.check()
     history.finish(poison)
     if poison in history.known and not history.retry_limit and "too large" not in history.known[poison].fate:
         assert history.known[poison].fate.startswith("the connection is lost whenever it is written")
+    return history
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -103,6 +106,15 @@ def test_random_histories_keep_every_promise(part: int) -> None:
             run(seed)
         except AssertionError as error:
             raise AssertionError(f"history {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_write_that_is_taken_ahead_changes_nothing(part: int) -> None:
+    for seed in range(part, HISTORIES // 4, PARTS):
+        plain = run(seed, looks_ahead=False)
+        ahead = run(seed)
+        assert (ahead.stored, ahead.letters) == (plain.stored, plain.letters), f"history {seed}"
+        assert ahead.known == plain.known, f"history {seed}"
 
 
 def test_a_part_of_a_cluster_that_is_down_costs_no_record() -> None:

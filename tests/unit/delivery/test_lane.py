@@ -287,6 +287,77 @@ async def test_a_line_that_carried_a_full_write_counts_as_busy_a_little_longer(
     assert script.writes == [["1", "2", "3"], ["4", "5"]]
 
 
+async def test_a_full_batch_is_prepared_while_a_write_is_under_way_and_goes_next() -> None:
+    script = Script(gate=asyncio.Event())
+    async with running(script, max_batch_size=2) as lane:
+        tickets = [put(lane, record("1"))]
+        await in_flight(lane)
+        # What is not full may grow; there is nothing to prepare yet.
+        tickets.append(put(lane, record("2")))
+        assert script.prepared == []
+        tickets += [put(lane, record("3")), put(lane, record("4"))]
+        assert script.prepared == [["2", "3"]]
+        assert (lane.events, lane.in_flight(), lane.unsafe_events()) == (4, 1, 4)
+        open_gate(script)
+        await wait_all(ticket.done.wait for ticket in tickets)
+        assert lane.events == 0
+    assert script.writes == [["1"], ["2", "3"], ["4"]]
+    assert script.handed == [["2", "3"]]
+
+
+async def test_a_batch_that_waits_already_is_prepared_once_the_write_is_under_way() -> None:
+    script = Script(gate=asyncio.Event())
+    async with running(script, max_batch_size=2) as lane:
+        ticket = put(lane, *(record(str(number)) for number in range(5)))
+        await in_flight(lane)
+        await asyncio.sleep(0)
+        assert script.prepared == [["2", "3"]]
+        open_gate(script)
+        await ticket.done.wait()
+    assert script.writes == [["0", "1"], ["2", "3"], ["4"]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        fail(Transient("slow down"), 0),
+        fail(NotTried("after another"), 1),
+        fail(Permanent("too large"), 0),
+        refuse(Transient("busy")),
+        refuse(Permanent("not allowed")),
+        refuse(Disconnected("reset")),
+        refuse(ValueError("a bug")),
+    ],
+)
+async def test_what_was_prepared_is_not_sent_after_any_failure(answer: Answer) -> None:
+    script = Script(answers=[answer], gate=asyncio.Event())
+    async with running(script, max_batch_size=2) as lane:
+        tickets = [put(lane, record("a1", "a"), record("b1", "b"))]
+        await in_flight(lane)
+        tickets.append(put(lane, record("a2", "a"), record("b2", "b"), record("b3", "b")))
+        assert script.prepared == [["a2", "b2"]]
+        open_gate(script)
+        await wait_all(ticket.done.wait for ticket in tickets)
+    assert script.handed == script.prepared[1:]
+    for key in "ab":
+        mine = [each for each in script.stored if each[0] == key]
+        assert mine == sorted(mine)
+
+
+async def test_what_cannot_be_prepared_fails_when_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(_: ScriptedSink, batch: Sequence[Record]) -> list[str]:
+        raise ValueError(len(batch))
+
+    monkeypatch.setattr(ScriptedSink, "prepare", prepare)
+    script = Script(gate=asyncio.Event())
+    async with running(script, max_batch_size=1) as lane:
+        tickets = [put(lane, record("1")), put(lane, record("2"))]
+        await in_flight(lane)
+        open_gate(script)
+        await wait_all(ticket.done.wait for ticket in tickets)
+    assert script.writes == [["1"], ["2"]]
+
+
 async def test_hurries_when_the_process_stops() -> None:
     script = Script()
     async with running(script, max_batch_delay_ms=60_000) as lane:

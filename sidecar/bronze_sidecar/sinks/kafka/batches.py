@@ -196,18 +196,20 @@ class Packer:
     def pack(
         self, batch: Sequence[Record], places: Iterable[int], topics: Mapping[str, Topic]
     ) -> dict[Partition, deque[Parcel]]:
-        """Return the parcels of each partition, in order."""
+        """Return the parcels of each partition, in order; raise KeyError if a topic is not known."""
         places_by_partition: dict[Partition, list[int]] = {}
+        # Many records share an address, and are told apart by it alone.
+        places_by_address: dict[int, list[int]] = {}
         for place in places:
             address = batch[place].address
-            prepared = address.prepared or prepare(address)
-            partitions = topics[address.destination].partitions
-            partition = partitions[prepared.hash % len(partitions)]
-            its_places = places_by_partition.get(partition)
+            its_places = places_by_address.get(id(address))
             if its_places is None:
-                places_by_partition[partition] = [place]
-            else:
-                its_places.append(place)
+                prepared = address.prepared or prepare(address)
+                partitions = topics[address.destination].partitions
+                partition = partitions[prepared.hash % len(partitions)]
+                its_places = places_by_partition.setdefault(partition, [])
+                places_by_address[id(address)] = its_places
+            its_places.append(place)
         return {
             partition: deque(self._fill(partition, [batch[place] for place in its_places], its_places))
             for partition, its_places in places_by_partition.items()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from aiokafka import errors
@@ -19,7 +19,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
-from bronze_sidecar.errors import DeliveryError, Disconnected, NotTried, Permanent, Transient
+from bronze_sidecar.errors import Disconnected, NotTried, Permanent, Transient
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import STRICT_ORDER, Failed, Limits
 from bronze_sidecar.sinks.kafka import connection as kafka_connection
@@ -132,21 +132,21 @@ class KafkaSink:
     async def ping(self) -> None:
         await self._connection.ping()
 
-    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+    def prepare(self, batch: Sequence[Record]) -> Queues | None:
+        """Put the records into parcels, if it is known what to do with each; they get their numbers later."""
+        if self._numbering.looks_back:
+            return None
+        try:
+            return self._packer.pack(batch, range(len(batch)), self._topics.known)
+        except KeyError:
+            return None
+
+    async def write(self, batch: Sequence[Record], prepared: Queues | None = None) -> Sequence[Failed]:
         """Send batches to each partition one after another, and to different partitions at the same time."""
         if self._lost:
             raise self._lost
-        topics = self._topics.known
-        reasons: Mapping[str, DeliveryError] = {}
-        unknown = {record.address.destination for record in batch} - topics.keys()
-        if unknown:
-            reasons = await self._topics.learn(unknown)
         write = Write(batch, kafka_connection.ANSWER_SECONDS)
-        write.fail_destinations(reasons)
-        if self._numbering.looks_back:
-            queues = self._pack_behind_doubts(write)
-        else:
-            queues = self._packer.pack(batch, write.places(), topics)
+        queues = prepared or await self._pack(write)
         try:
             await self._send_all(queues, write)
         except BaseException:
@@ -157,6 +157,17 @@ class KafkaSink:
             return write.failures()
         except Disconnected as error:
             raise self._lost or error from error
+
+    async def _pack(self, write: Write) -> Queues:
+        """Put the records into parcels; ask for topics that are not known."""
+        topics = self._topics.known
+        unknown = {record.address.destination for record in write.batch} - topics.keys()
+        if unknown:
+            write.fail_destinations(await self._topics.learn(unknown))
+            write.goes_on()
+        if self._numbering.looks_back:
+            return self._pack_behind_doubts(write)
+        return self._packer.pack(write.batch, write.places(), topics)
 
     def _pack_behind_doubts(self, write: Write) -> Queues:
         """Put what an earlier connection left in doubt before everything else of its partition."""

@@ -6,7 +6,7 @@ import json
 from binascii import b2a_base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bronze_sidecar.envelope.wire import heads, map_entry
 from bronze_sidecar.errors import DeliveryError, Permanent
@@ -103,7 +103,10 @@ class KinesisSink:
     async def ping(self) -> None:
         await self._service.ping(self._question)
 
-    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+    def prepare(self, batch: Sequence[Record]) -> None:
+        """Prepare nothing: the service takes longer than that."""
+
+    async def write(self, batch: Sequence[Record], prepared: Any = None) -> Sequence[Failed]:  # noqa: ARG002
         starts = [record.address.prepared or self._prepare(record.address) for record in batch]
         sizes = [len(record.event.envelope) + start.size for record, start in zip(batch, starts, strict=True)]
         most = self._max_record_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -71,6 +71,8 @@ def _login(options: Nats) -> NatsLogin:
 class Prepared(NamedTuple):
     """Commands, their records and these records' places in the batch; and the records that are too large."""
 
+    window: int
+    """Tells the answers to these commands from others."""
     commands: bytes
     records: Sequence[Record]
     places: Sequence[int]
@@ -104,12 +106,14 @@ class NatsSink:
         self._stream_is_gone = False
         self._windows = 0
         self.limits = BATCH_LIMITS if facts.allows_batches else WRITE_LIMITS
+        self._replies: Callable[[int], tuple[bytes, bytes]]
+        """Returns what the first message of a write, and the others, have for a reply subject."""
         if not options.jetstream:
-            self.order, self._publish = CORE_ORDER, self._unconfirmed
+            self.order, self._publish, self._replies = CORE_ORDER, self._unconfirmed, _no_replies
         elif facts.allows_batches:
-            self.order, self._publish = STRICT_ORDER, self._in_batch
+            self.order, self._publish, self._replies = STRICT_ORDER, self._in_batch, self._batch_replies
         else:
-            self.order, self._publish = SINGLE_ORDER, self._one_by_one
+            self.order, self._publish, self._replies = SINGLE_ORDER, self._one_by_one, self._single_replies
 
     async def ping(self) -> None:
         """Check that the server answers."""
@@ -118,7 +122,11 @@ class NatsSink:
         except (OSError, nats.errors.Error, TimeoutError) as error:
             raise Disconnected(f"no answer: {self._connection.last_error or error}") from error
 
-    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+    def prepare(self, batch: Sequence[Record]) -> Prepared:
+        self._windows += 1
+        return self._prepare(batch, self._windows, *self._replies(self._windows))
+
+    async def write(self, batch: Sequence[Record], prepared: Prepared | None = None) -> Sequence[Failed]:
         """Publish the whole batch at once and wait for what confirms it."""
         if self._connection.lost.is_set():
             raise Disconnected(f"the connection is lost: {self._connection.last_error}")
@@ -127,8 +135,7 @@ class NatsSink:
         if self._options.jetstream and not self._is_subscribed:
             await self._connection.client.subscribe(f"{self._transport.inbox}.>")
             self._is_subscribed = True
-        self._windows += 1
-        return await self._publish(batch)
+        return await self._publish(prepared or self.prepare(batch))
 
     async def _check_stream_again(self) -> None:
         """See whether there is a stream again; one that was to be created is created anew."""
@@ -140,7 +147,7 @@ class NatsSink:
         if facts.allows_batches != (self.order == STRICT_ORDER):
             raise Disconnected("another stream has taken the place of the one that is gone")
 
-    def _prepare(self, batch: Sequence[Record], first_reply: bytes, reply: bytes) -> Prepared:
+    def _prepare(self, batch: Sequence[Record], window: int, first_reply: bytes, reply: bytes) -> Prepared:
         """Make the commands; a `%d` in a reply stands for the message's number."""
         most = self._max_payload
         commands, too_large = self._commands(batch, first_reply, reply, most, prepare, self._more_headers)
@@ -149,15 +156,15 @@ class NatsSink:
             for place, size in too_large
         ]
         if not oversized:
-            return Prepared(commands, batch, range(len(batch)), oversized)
+            return Prepared(window, commands, batch, range(len(batch)), oversized)
         lost = {failure.place for failure in oversized}
         places = [place for place in range(len(batch)) if place not in lost]
-        return Prepared(commands, [batch[place] for place in places], places, oversized)
+        return Prepared(window, commands, [batch[place] for place in places], places, oversized)
 
     # -- without JetStream
 
-    async def _unconfirmed(self, batch: Sequence[Record]) -> list[Failed]:
-        commands, records, places, failures = self._prepare(batch, b"", b"")
+    async def _unconfirmed(self, prepared: Prepared) -> list[Failed]:
+        _, commands, records, places, failures = prepared
         self._transport.window = window = ForbiddenSubjects()
         try:
             await self._send(commands)
@@ -173,12 +180,15 @@ class NatsSink:
 
     # -- with a confirmation for each message
 
-    async def _one_by_one(self, batch: Sequence[Record]) -> list[Failed]:
-        reply = f"{self._transport.inbox}.{self._windows}.%d".encode()
-        commands, records, places, failures = self._prepare(batch, reply, reply)
+    def _single_replies(self, window: int) -> tuple[bytes, bytes]:
+        reply = f"{self._transport.inbox}.{window}.%d".encode()
+        return reply, reply
+
+    async def _one_by_one(self, prepared: Prepared) -> list[Failed]:
+        number, commands, records, places, failures = prepared
         if not commands:
             return failures
-        window = Confirmations(self._windows, records)
+        window = Confirmations(number, records)
         await self._exchange(commands, window, ANSWER_SECONDS)
         if not window.finished.is_set():
             raise self._silence(f"{len(window.open)} messages")
@@ -191,14 +201,18 @@ class NatsSink:
 
     # -- with one confirmation for all of them
 
-    async def _in_batch(self, batch: Sequence[Record]) -> list[Failed]:
-        reply = reply_of(self._transport.inbox, self._transport.batch_prefix, self._windows)
-        commands, records, places, failures = self._prepare(
-            batch, b"%b%%d.%d.$FI" % (reply, START), b"%b%%d.%d.$FI" % (reply, APPEND)
-        )
+    def _batch_reply(self, window: int) -> bytes:
+        return reply_of(self._transport.inbox, self._transport.batch_prefix, window)
+
+    def _batch_replies(self, window: int) -> tuple[bytes, bytes]:
+        reply = self._batch_reply(window)
+        return b"%b%%d.%d.$FI" % (reply, START), b"%b%%d.%d.$FI" % (reply, APPEND)
+
+    async def _in_batch(self, prepared: Prepared) -> list[Failed]:
+        number, commands, records, places, failures = prepared
         if not commands:
             return failures
-        window = BatchConfirmation(self._windows, reply, records)
+        window = BatchConfirmation(number, self._batch_reply(number), records)
         await self._exchange(commands + window.end_command(), window, ASK_AGAIN_SECONDS)
         for _ in range(int(ANSWER_SECONDS / ASK_AGAIN_SECONDS)):
             if window.finished.is_set() and not window.must_end_anew:
@@ -226,9 +240,9 @@ class NatsSink:
         """
         self._windows += 1
         last = records[(batch.stored or 0) - 1]
-        reply = f"{self._transport.inbox}.{self._windows}.%d".encode()
         window = Confirmations(self._windows, [last])
-        await self._exchange(self._prepare([last], reply, reply).commands, window, ANSWER_SECONDS)
+        made = self._prepare([last], self._windows, *self._single_replies(self._windows))
+        await self._exchange(made.commands, window, ANSWER_SECONDS)
         if window.open:
             raise self._silence("a message sent again")
         if window.refusals:
@@ -279,3 +293,7 @@ class NatsSink:
         last_error = self._connection.last_error
         said = f"; the server said: {last_error}" if last_error else ""
         return Disconnected(f"{what} were not confirmed within {ANSWER_SECONDS} s{said}")
+
+
+def _no_replies(_: int) -> tuple[bytes, bytes]:
+    return b"", b""

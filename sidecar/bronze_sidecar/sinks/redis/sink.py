@@ -6,7 +6,7 @@ import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import ClusterCrossSlotError, NoPermissionError, NoScriptError
 
@@ -95,6 +95,18 @@ class Words:
 
 
 NO_META = Words(())
+
+
+class Prepared(NamedTuple):
+    """A write as far as it can be made ahead."""
+
+    errors: dict[int, DeliveryError]
+    """What can never be stored, by place."""
+    places: list[int]
+    """The others."""
+    groups: list[list[int]]
+    """Which of them go in one call; none without the script."""
+    calls: list[PackedCommand]
 
 
 class EntryParts:
@@ -212,18 +224,27 @@ class RedisSink:
         self.has_one_path = link.one_node
         self._link = link
         self._encoder = encoder
-        self._add = self._by_script if scripted else self._one_by_one
+        self._scripted = scripted
         self._one_call = link.one_node
         """Whether a call may name several keys."""
 
     async def ping(self) -> None:
         await self._link.ping()
 
-    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
-        errors: dict[int, DeliveryError] = self._encoder.faults(batch)
+    def prepare(self, batch: Sequence[Record]) -> Prepared:
+        errors = self._encoder.faults(batch)
         places = [place for place in range(len(batch)) if place not in errors]
-        if places:
-            await self._add(batch, places, errors)
+        groups: list[list[int]] = []
+        if places and self._scripted:
+            groups = [places] if self._one_call else _by_key(batch, places)
+        return Prepared(errors, places, groups, self._calls(batch, groups, BY_SHA))
+
+    async def write(self, batch: Sequence[Record], prepared: Prepared | None = None) -> Sequence[Failed]:
+        errors, places, groups, calls = prepared or self.prepare(batch)
+        if self._scripted:
+            await self._by_script(batch, groups, calls, errors)
+        else:
+            await self._one_by_one(batch, places, errors)
         if any(isinstance(error, Unconfirmed) for error in errors.values()):
             # The same connection can tell when they are confirmed: it must not be opened anew.
             return [Failed(place, error) for place, error in sorted(errors.items())]
@@ -232,39 +253,43 @@ class RedisSink:
     # -- with the script
 
     async def _by_script(
-        self, batch: Sequence[Record], places: list[int], errors: dict[int, DeliveryError]
+        self,
+        batch: Sequence[Record],
+        groups: list[list[int]],
+        calls: list[PackedCommand],
+        errors: dict[int, DeliveryError],
     ) -> None:
-        groups = [places] if self._one_call else _by_key(batch, places)
-        for group, answer in zip(groups, await self._run(batch, groups), strict=True):
+        for group, answer in zip(groups, await self._run(batch, groups, calls), strict=True):
             if isinstance(answer, ClusterCrossSlotError):
                 self._one_call = False  # a proxy hides that this is a cluster
             keys = _by_key(batch, group) if isinstance(answer, WHOLE_CALL_ERRORS) else []
             if len(keys) > 1:
-                for key, its_answer in zip(keys, await self._run(batch, keys), strict=True):
+                answers = await self._run(batch, keys, self._calls(batch, keys, BY_SHA))
+                for key, its_answer in zip(keys, answers, strict=True):
                     _note(batch, key, its_answer, errors)
             else:
                 _note(batch, group, answer, errors)
 
-    async def _run(self, batch: Sequence[Record], groups: list[list[int]]) -> list[Any]:
+    async def _run(
+        self, batch: Sequence[Record], groups: list[list[int]], calls: list[PackedCommand]
+    ) -> list[Any]:
         """Run the script for each group; send it along where the server has forgotten it."""
-        answers = await self._call(batch, groups, BY_SHA)
+        answers = await self._link.exchange(calls) if calls else []
         lost = [place for place, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if lost:
-            again = await self._call(batch, [groups[place] for place in lost], BY_TEXT)
-            for place, answer in zip(lost, again, strict=True):
+            with_text = self._calls(batch, [groups[place] for place in lost], BY_TEXT)
+            for place, answer in zip(lost, await self._link.exchange(with_text), strict=True):
                 answers[place] = answer
         return answers
 
-    async def _call(self, batch: Sequence[Record], groups: list[list[int]], by: bytes) -> list[Any]:
-        return await self._link.exchange(
-            [
-                PackedCommand(
-                    batch[group[0]].address.destination.encode(),
-                    self._encoder.script_call([batch[place] for place in group], by),
-                )
-                for group in groups
-            ]
-        )
+    def _calls(self, batch: Sequence[Record], groups: list[list[int]], by: bytes) -> list[PackedCommand]:
+        return [
+            PackedCommand(
+                batch[group[0]].address.destination.encode(),
+                self._encoder.script_call([batch[place] for place in group], by),
+            )
+            for group in groups
+        ]
 
     # -- without it
 

@@ -109,7 +109,10 @@ class SqsSink:
     async def ping(self) -> None:
         await self._service.ping(self._question)
 
-    async def write(self, batch: Sequence[Record]) -> Sequence[Failed]:
+    def prepare(self, batch: Sequence[Record]) -> None:
+        """Prepare nothing: the service takes longer than that."""
+
+    async def write(self, batch: Sequence[Record], prepared: Any = None) -> Sequence[Failed]:  # noqa: ARG002
         messages = [self._message(record) for record in batch]
         sizes = [message.size for message in messages]
         most = self._call_limits.bytes
