@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
+from bronze_sidecar.routing.rules import Record
 from machine import cpu_seconds, percentiles
-from routers import Call, Router
+from routers import Router
 from servers import NativeServer
 
 WARM_SECONDS = 0.5
@@ -19,14 +19,14 @@ WARM_SECONDS = 0.5
 class Turns:
     """Deals out what is to be sent, with the time when it is due, to whoever is free."""
 
-    def __init__(self, bodies: Sequence[Any], interval: float) -> None:
+    def __init__(self, bodies: Sequence[bytes], interval: float) -> None:
         self._bodies = itertools.cycle(bodies)
         self._interval = interval
         self._due = time.monotonic()
         self._lock = threading.Lock()
         self._is_over = False
 
-    def __iter__(self) -> Iterator[tuple[float, Any]]:
+    def __iter__(self) -> Iterator[tuple[float, bytes]]:
         while not self._is_over:
             with self._lock:
                 self._due += self._interval
@@ -42,14 +42,14 @@ class Turns:
 def measured(
     router: Router,
     server: NativeServer,
-    calls: Sequence[Call],
+    calls: Sequence[Sequence[Record]],
     *,
     lines: int,
     seconds: float,
     rate: float = 0.0,
 ) -> dict[str, float]:
     """Send calls of one size over so many lines; a rate of events a second gives latencies."""
-    size = len(calls[0].envelopes)
+    size = len(calls[0])
     turns = Turns([router.prepared(call) for call in calls], size / rate if rate else 0.0)
     done: list[tuple[float, float]] = []
     """When each call was confirmed, and when it had been due."""

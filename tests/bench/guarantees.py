@@ -170,17 +170,18 @@ def router_killed_once(name: str, folder: Path, make: MakeRouter, count: int) ->
     """One call at a time, sent again until it is confirmed."""
     with killable(name, folder) as bus:
         (backend,) = load(bus.options(), {}).backends
-        calls = [*calls_of(ordered_records(Route(backend.rules()), count), EVENTS_A_CALL, with_rest=True)]
+        records = ordered_records(Route(backend.rules()), count)
         router = make(folder / "router", f"127.0.0.1:{bus.server.port}")
         router.start()
         try:
-            bodies = [(router.prepared(call), len(call.envelopes)) for call in calls]
+            calls = calls_of(records, EVENTS_A_CALL, is_sorted=router.is_sorted, with_rest=True)
+            bodies = [(router.prepared(call), len(call)) for call in calls]
             return killed_once(bus, lambda: _send_all(router, bodies), count)
         finally:
             router.kill()
 
 
-def _send_all(router: Router, bodies: Sequence[tuple[object, int]]) -> int:
+def _send_all(router: Router, bodies: Sequence[tuple[bytes, int]]) -> int:
     confirmed = 0
     began = time.monotonic()
     with router.line() as send:
