@@ -117,9 +117,9 @@ bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## M
 bench-replay: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Replay 2 million messages through a real tardis-machine, and look what is on the bus (QUICK=1 for fewer)
 	PYTHONPATH=tests:tools python tests/bench/replay.py $(if $(QUICK),--messages=100000) $(BENCH_ARGS)
 
-bench-peers: $(PYTHON_READY) $(NATIVE_TRIED) $(KAFKA_READY) ## Compare with a loop in Go and with Python's libraries (needs Go; QUICK=1)
-	@mkdir -p .cache/peers && cd tests/bench/raw && go build -o $(CURDIR)/.cache/peers/raw .
-	PYTHONPATH=tests:tools python tests/bench/peers.py --raw .cache/peers/raw $(if $(QUICK),--quick) $(BENCH_ARGS)
+bench-peers: $(PYTHON_READY) $(NATIVE_TRIED) $(KAFKA_READY) ## Compare with other routers, a loop in Go and Python's libraries (needs Go; QUICK=1)
+	@tools/build-peers.sh .cache/peers
+	PYTHONPATH=tests:tools python tests/bench/peers.py --programs .cache/peers $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 chaos: $(PYTHON_READY) $(NATIVE_TRIED) $(NODE_BUILT) $(KAFKA_READY) $(AWS_READY) ## Make faults on every bus, and look what is lost, reordered, repeated (QUICK=1, CHAOS_ARGS=--help)
 	PYTHONPATH=tests:tools python -m chaos.campaign $(if $(QUICK),--quick) $(CHAOS_ARGS)

@@ -65,6 +65,10 @@ class NatsBus:
         async for message in self._messages():
             yield message.subject, message.headers["Nats-Msg-Id"]
 
+    async def envelopes(self) -> AsyncIterator[tuple[str, bytes]]:
+        async for message in self._messages():
+            yield message.subject, message.data
+
     async def headers(self) -> list[dict[str, str]]:
         return [message.headers async for message in self._messages()]
 
@@ -97,6 +101,10 @@ class RedisBus:
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         async for key, fields in self._entries():
             yield key.decode(), fields[b"eventId"].decode()
+
+    async def envelopes(self) -> AsyncIterator[tuple[str, bytes]]:
+        async for key, fields in self._entries():
+            yield key.decode(), fields[b"data"]
 
     async def headers(self) -> list[dict[str, str]]:
         return [
@@ -133,6 +141,10 @@ class KafkaBus:
     async def read(self) -> AsyncIterator[tuple[str, str]]:
         for record in await asyncio.to_thread(read_topic, self.server.brokers, self._topic):
             yield record.key.decode(), dict(record.headers)["eventId"].decode()
+
+    async def envelopes(self) -> AsyncIterator[tuple[str, bytes]]:
+        for record in await asyncio.to_thread(read_topic, self.server.brokers, self._topic):
+            yield record.key.decode(), record.value
 
     async def headers(self) -> list[dict[str, str]]:
         records = await asyncio.to_thread(read_topic, self.server.brokers, self._topic)

@@ -1,6 +1,7 @@
 """The loop to compare the sidecar with: the same records, prepared, through the same sink; nothing else.
 
-Also the client library on its own. Prints its findings as JSON.
+Also the client library on its own: `bare.py WAY SECONDS RATE SERVER_PID OPTIONS...`. It writes as fast as it
+can, or RATE events a second, if that is not 0. Prints its findings as JSON.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
 from bronze_sidecar.sinks.base import Backend
 from libraries import LEAST_AT_ONCE, LIBRARIES, Write
-from machine import cpu_seconds
+from machine import cpu_seconds, percentiles
 
 WARM_SECONDS = 0.5
 WINDOW_SECONDS = 0.5
+# What a client gathers before it sends.
+GATHERED_SECONDS = 0.005
 PREPARED_MESSAGES = 8_192
 # More than any way writes in a second.
 PREPARED_A_SECOND = {
@@ -40,17 +43,21 @@ PREPARED_A_SECOND = {
 }
 
 
-async def main(way: str, seconds: float, server_pid: int, options: Sequence[str]) -> None:
+async def main(way: str, seconds: float, rate: int, server_pid: int, options: Sequence[str]) -> None:
     (backend,) = load(options, {}).backends
     route = Route(backend.rules())
-    records = prepared_records(route, int((seconds + WARM_SECONDS) * PREPARED_A_SECOND[backend.name]))
+    most = rate or PREPARED_A_SECOND[backend.name]
+    records = prepared_records(route, int((seconds + WARM_SECONDS) * most))
     gc.freeze()
     # As many as the sidecar writes at once if it has them.
     at_once = backend.max_batch_size
     if way == "library":
         at_once = max(at_once, LEAST_AT_ONCE.get(backend.name, 0))
     async with through_sink(backend, route) if way == "sink" else LIBRARIES[backend.name](backend) as write:
-        findings = await measured(write, records, at_once, seconds, server_pid)
+        if rate:
+            findings = await measured_at(rate, write, records, at_once)
+        else:
+            findings = await measured(write, records, at_once, seconds, server_pid)
     json.dump(findings, sys.stdout)
 
 
@@ -109,5 +116,28 @@ async def measured(
     return findings | {"busy": cpu / passed, "server_busy": server_busy}
 
 
+async def measured_at(rate: int, write: Write, records: Sequence[Record], at_once: int) -> dict[str, float]:
+    """Write all records as they become due, what is due together at once."""
+    each = int(rate * GATHERED_SECONDS)
+    interval = each / rate
+    latencies: list[float] = []
+    cpu = time.process_time()
+    began = time.monotonic()
+    written = 0
+    while written + each <= len(records):
+        # Not the loop's sleep, which counts in milliseconds: nothing else is to be done now.
+        time.sleep(max(0.0, began + (written // each + 1) * interval - time.monotonic()))  # noqa: ASYNC251
+        due = int((time.monotonic() - began) / interval) * each
+        batch = records[written : min(due, written + at_once // each * each)]
+        await write(batch)
+        ended = time.monotonic()
+        firsts = range(written // each + 1, (written + len(batch)) // each + 1)
+        latencies += [ended - (began + number * interval) for number in firsts]
+        written += len(batch)
+    passed, cpu = time.monotonic() - began, time.process_time() - cpu
+    warm = int(WARM_SECONDS / interval)
+    return {"rate": written / passed, "cpu": cpu / written * 1e6, **percentiles(latencies[warm:])}
+
+
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
+    uvloop.run(main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]))

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bare import GATHERED_SECONDS
 from benched import BUSES, Bus, serving
 from machine import CORES, OTHER_CORES, SUBJECT_CORES, PinnedSidecar, memory_mib, pinned
 from servers import NativeServer, Unavailable
@@ -26,8 +27,6 @@ from servers import NativeServer, Unavailable
 HERE = Path(__file__).parent
 Findings = dict[str, float]
 SPOOL, WATCHED = "spool", "watched"
-# What a client gathers before it sends.
-GATHERED_SECONDS = 0.005
 # More than the sidecar will hold: three producers, each with about as many batches as it may send.
 FROZEN_LOADS, FROZEN_WINDOW = 3, 390
 
@@ -144,11 +143,11 @@ def measure(bus: Bus, plan: Plan, results: Results) -> None:
     results.notes += bus.notes
 
 
-def bare_findings(bus: Bus, plan: Plan, way: str) -> Findings:
-    """Measure what the sidecar is compared with."""
+def bare_findings(bus: Bus, plan: Plan, way: str, rate: int = 0) -> Findings:
+    """Measure what the sidecar is compared with; as fast as possible unless a rate is given."""
     assert bus.server
     bus.empty()
-    figures = (str(plan.seconds), str(bus.server.pid))
+    figures = (str(plan.seconds), str(rate), str(bus.server.pid))
     program = [sys.executable, str(HERE / "bare.py"), way, *figures, *bus.options]
     found: Findings = json.loads(subprocess.run(pinned(program), check=True, stdout=subprocess.PIPE).stdout)
     return found

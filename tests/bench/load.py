@@ -27,7 +27,7 @@ from bronze_client.schema import (
 )
 from bronze_sidecar.mapping.mapper import Mapper
 from bronze_sidecar.mapping.mapper import StreamContext as MapperContext
-from machine import cpu_seconds
+from machine import cpu_seconds, percentiles
 from shapes import SHAPES
 
 METHOD = "/bronze.sidecar.v1.SidecarService/Publish"
@@ -145,9 +145,7 @@ class Load:
         findings["messages"] = batches * self.batch / seconds
         findings |= {"busy": cpu / seconds, "server_busy": server / seconds}
         if self.latencies:
-            self.latencies.sort()
-            findings["p50"] = self.latencies[len(self.latencies) // 2] * 1000
-            findings["p99"] = self.latencies[int(len(self.latencies) * 0.99)] * 1000
+            findings |= percentiles(self.latencies)
         return findings
 
     def _processor_times(self) -> tuple[float, float]:

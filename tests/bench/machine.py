@@ -37,6 +37,12 @@ def cpu_seconds(pid: int | None) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
 
 
+def percentiles(latencies: Sequence[float]) -> dict[str, float]:
+    """Return what half of the latencies, and 99 of 100, do not exceed, in milliseconds."""
+    ordered = sorted(latencies)
+    return {f"p{each}": ordered[len(ordered) * each // 100] * 1000 for each in (50, 99)}
+
+
 class Family:
     """The processor time of a process and of all that descends from it, also of what has ended.
 

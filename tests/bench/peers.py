@@ -1,7 +1,8 @@
 """Compares the sidecar with others that write the same records to the same server: `make bench-peers`.
 
-A loop in Go over prepared records shows what the server takes; a Python library, used as one would, what the
-obvious program reaches. Everything is confirmed by the server. What is measured has one core to itself.
+Two routers, Dapr and Redpanda Connect, are built of their own Go modules. A loop in Go over prepared records
+shows what the server takes; a Python library, used as one would, what the obvious program reaches. The server
+confirms everything. What is measured has one core to itself.
 """
 
 from __future__ import annotations
@@ -15,44 +16,111 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from bare import prepared_records
-from bench import FULL, QUICK, Findings, Plan, bare_findings, describe_machine, loading, running, table
+from bare import GATHERED_SECONDS, prepared_records
+from bench import FULL, QUICK, Findings, Plan, bare_findings, describe_machine, loading, running
 from benched import Bus, serving
 from bronze_sidecar.configuration.config import load
 from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
+from calls import measured
+from chaos.cell import Findings as Outcome
+from guarantees import router_killed_once, sidecar_killed_once
 from machine import CORES, OTHER_CORES, pinned
+from routers import Connect, Dapr, Router, calls_of
+from scaling import HEADS as SCALING_HEADS
+from scaling import measure_scaling
 from servers import Unavailable
 
 ADDRESS_OPTIONS = ("--redis-url=", "--nats-servers=", "--kafka-brokers=")
-COMPARED = ("redis", "nats", "kafka")
+TITLES = {"redis": "Redis", "nats": "JetStream", "kafka": "Kafka"}
+WORKERS = "workers"
 RECORDS = 50_000
-HEADS = ("back end", "what", "events/s", "of the loop in Go", "CPU µs/event", "busy")
+RATE = 5_000
+EVENTS_A_CALL = 256
+KILLED_EVENTS, KILLED_EVENTS_QUICK = 25_000, 12_500
+PROGRAM_SECONDS = 60
+LOOP = "loop in Go, prepared records"
+HEADS = ("bus", "what", "events/s", "of the loop in Go", "CPU, µs an event", "p50, ms", "p99, ms")
+KILLED_HEADS = ("bus", "what", "sent", "lost", "doubled", "out of order", "not confirmed within a minute")
+Row = Sequence[str]
+Found = TypeVar("Found")
+
+
+class NotBuilt(Exception):  # noqa: N818 - named for what it says
+    """There is no Go, or something could not be compiled: the line above says which."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A router in one configuration."""
+
+    title: str
+    kind: type[Router]
+    program: Path
+    lines: int
+    """How many calls are made at once."""
+    in_order: bool
+    """Whether this is how one would have order."""
+
+    def made(self, bus: str, folder: Path, address: str) -> Router:
+        return self.kind(folder, self.program, bus, address, in_order=self.in_order)
+
+
+def peers(programs: Path) -> list[Peer]:
+    dapr, connect = programs / "dapr", programs / "connect"
+    return [
+        Peer("Dapr, bulk of 256, one call at a time", Dapr, dapr, 1, in_order=True),
+        Peer("Dapr, bulk of 256, 8 calls at once", Dapr, dapr, 8, in_order=False),
+        Peer("Redpanda Connect, in order", Connect, connect, 1, in_order=True),
+        Peer("Redpanda Connect, 16 calls at once", Connect, connect, 16, in_order=False),
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--raw", required=True, metavar="PROGRAM", help="the loop in Go, compiled")
+    parser.add_argument(
+        "--programs", type=Path, required=True, help="where what is written in Go is, compiled"
+    )
     parser.add_argument("--quick", action="store_true", help="a short run, less exact")
-    parser.add_argument("--only", choices=COMPARED, help="one back end alone")
+    parser.add_argument("--only", choices=[*TITLES, WORKERS], help="one bus, or the workers, alone")
     options = parser.parse_args()
+    programs = options.programs.resolve()
+    began = time.monotonic()
     describe_machine()
     print(f"{time.strftime('%Y-%m-%d')}, {len(CORES)} cores, {processor()}.")
-    plan = QUICK if options.quick else replace(FULL, steps=1, seconds=5.0)
-    rows: list[tuple[str, ...]] = []
+    plan = replace(QUICK, seconds=1.5) if options.quick else replace(FULL, steps=1, seconds=4.0)
+    figures: list[Row] = []
+    killed: list[Row] = []
+    scaling: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bronze-peers-") as folder:
-        for name in [options.only] if options.only else COMPARED:
-            print(f"measuring {name} ...", file=sys.stderr, flush=True)
-            try:
-                with serving(name, Path(folder)) as bus:
-                    rows += compare(bus, options.raw, plan, Path(folder, "records"))
-            except Unavailable as error:
-                print(f"{name} is left out: {error}")
-    table(HEADS, rows)
+        for name in TITLES:
+            if options.only in {None, name}:
+                try:
+                    figures += compare(name, Path(folder, "compared"), programs, plan)
+                    killed += kill(name, Path(folder, "killed"), programs, plan)
+                except Unavailable as error:
+                    say(f"{name} is left out: {error}")
+        if options.only in {None, WORKERS}:
+            # With every core, also for the processes that it starts.
+            os.sched_setaffinity(0, CORES)
+            found = attempted(
+                WORKERS, "1, and one for each core", lambda: measure_scaling(Path(folder), plan.seconds)
+            )
+            scaling += found if isinstance(found, list) else []
+    show(
+        f"Events confirmed by the bus, as many as possible; and latency at {RATE:,} events a second",
+        HEADS,
+        figures,
+    )
+    show("Ordered events while the bus is killed once, and started again", KILLED_HEADS, killed)
+    show("JSON into Redis; all share all cores", SCALING_HEADS, scaling)
+    print(f"\nAll of it took {time.monotonic() - began:.0f} s.")
     return 0
 
 
@@ -64,18 +132,62 @@ def processor() -> str:
     return platform.machine()
 
 
-def compare(bus: Bus, raw: str, plan: Plan, path: Path) -> list[tuple[str, ...]]:
-    (backend,) = load(bus.options, {}).backends
-    path.write_bytes(b"".join(map(encoded, prepared_records(Route(backend.rules()), RECORDS))))
-    bus.empty()
-    loop = loop_in_go(bus, raw, path, plan)
-    found = {
-        "loop in Go, prepared records": loop,
-        bus.library: bare_findings(bus, plan, "library"),
-        "sidecar, envelopes": through_sidecar(bus, plan, "envelopes"),
-        "sidecar, JSON": through_sidecar(bus, plan, "json"),
-    }
-    return [row(bus.name, what, findings, loop) for what, findings in found.items()]
+def say(text: str) -> None:
+    """Tell at once how far it is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def attempted(bus: str, what: str, measure: Callable[[], Found]) -> Found | str:
+    """Return what is found, or in one line why nothing is; the others go on."""
+    began = time.monotonic()
+    found: Found | str
+    try:
+        found = measure()
+    except Unavailable:
+        raise
+    except NotBuilt:
+        found = "not built"
+    except Exception as error:  # noqa: BLE001 - whatever a peer does
+        reason = " ".join(str(error).split())[:200]
+        found = f"failed: {type(error).__name__}: {reason}"
+    say(f"{bus}: {what}: {told(found)} ({time.monotonic() - began:.0f} s)")
+    return found
+
+
+def told(found: object) -> str:
+    """Return the most important figures."""
+    if isinstance(found, dict):
+        return f"{found['rate']:,.0f} events/s, {found['cpu']:.1f} µs, p50 {found['p50']:.1f} ms"
+    if isinstance(found, Outcome):
+        return f"{found.lost} lost, {found.duplicates} doubled, {found.reordered} out of order"
+    return found if isinstance(found, str) else "done"
+
+
+# -- throughput and latency
+
+
+def compare(name: str, folder: Path, programs: Path, plan: Plan) -> list[Row]:
+    """Measure every way to one bus."""
+    found: dict[str, Findings | str] = {}
+    with serving(name, folder) as bus:
+        (backend,) = load(bus.options, {}).backends
+        records = prepared_records(Route(backend.rules()), RECORDS)
+        ways: dict[str, Callable[[], Findings]] = {
+            LOOP: lambda: loop_in_go(bus, programs / "raw", records, folder, plan),
+            bus.library: lambda: both(*(bare_findings(bus, plan, "library", rate) for rate in (0, RATE))),
+            "sidecar, envelopes": lambda: through_sidecar(bus, plan, "envelopes"),
+            "sidecar, JSON": lambda: through_sidecar(bus, plan, "json"),
+        }
+        for what, measure in ways.items():
+            found[what] = attempted(name, what, measure)
+        for peer in peers(programs):
+            found[peer.title] = attempted(name, peer.title, partial(through_router, bus, peer, records, plan))
+    return [row(TITLES[name], what, each, found[LOOP]) for what, each in found.items()]
+
+
+def both(fast: Findings, paced: Findings) -> Findings:
+    """Join what was found at full speed with the latencies at a steady rate."""
+    return {**fast, "p50": paced["p50"], "p99": paced["p99"], "paced": paced["rate"]}
 
 
 def encoded(record: Record) -> bytes:
@@ -86,29 +198,113 @@ def encoded(record: Record) -> bytes:
     return b"".join(struct.pack(">I", len(field)) + field for field in fields)
 
 
-def loop_in_go(bus: Bus, raw: str, path: Path, plan: Plan) -> Findings:
+def loop_in_go(bus: Bus, program: Path, records: Sequence[Record], folder: Path, plan: Plan) -> Findings:
+    needs(program)
+    path = folder / "records"
+    path.write_bytes(b"".join(map(encoded, records)))
+
+    def run(rate: int) -> Findings:
+        bus.empty()
+        figures = (str(path), str(plan.seconds), str(rate))
+        command = pinned([str(program), bus.name, address_of(bus), *figures])
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=PROGRAM_SECONDS).stdout
+        found: Findings = json.loads(output)
+        return found
+
+    return both(run(0), run(RATE))
+
+
+def needs(program: Path) -> None:
+    if not program.exists():
+        raise NotBuilt
+
+
+def address_of(bus: Bus) -> str:
     (option,) = (each for each in bus.options if each.startswith(ADDRESS_OPTIONS))
-    command = [raw, bus.name, option.partition("=")[2], str(path), str(plan.seconds)]
-    found: Findings = json.loads(subprocess.run(pinned(command), check=True, stdout=subprocess.PIPE).stdout)
-    return found
+    return option.partition("=")[2]
 
 
 def through_sidecar(bus: Bus, plan: Plan, kind: str) -> Findings:
-    bus.empty()
     with running(bus) as sidecar, loading(sidecar, bus.server) as process:
-        return process.run(seconds=plan.seconds, kind=kind, batch=256, window=bus.scale.window)
+        bus.empty()
+        fast = process.run(seconds=plan.seconds, kind=kind, batch=EVENTS_A_CALL, window=bus.scale.window)
+        bus.empty()
+        batch = int(RATE * GATHERED_SECONDS)
+        window = bus.scale.paced_events // batch
+        return both(fast, process.run(seconds=plan.seconds, kind=kind, batch=batch, window=window, rate=RATE))
 
 
-def row(name: str, what: str, findings: Findings, loop: Findings) -> tuple[str, ...]:
-    share = findings["rate"] / loop["rate"]
-    return (
-        name,
-        what,
-        f"{findings['rate']:,.0f}",
-        f"{share:.2f}",
-        f"{findings['cpu']:.1f}",
-        f"{findings['busy']:.0%}",
-    )
+def through_router(bus: Bus, peer: Peer, records: Sequence[Record], plan: Plan) -> Findings:
+    needs(peer.program)
+    server = bus.server
+    assert server
+    with tempfile.TemporaryDirectory(prefix="bronze-peer-") as folder:
+        router = peer.made(bus.name, Path(folder), f"127.0.0.1:{server.port}")
+        router.start()
+        try:
+
+            def run(size: int, rate: int) -> Findings:
+                bus.empty()
+                return measured(
+                    router,
+                    server,
+                    [*calls_of(records, size, is_sorted=router.is_sorted)],
+                    lines=peer.lines,
+                    seconds=plan.seconds,
+                    rate=rate,
+                )
+
+            return both(run(EVENTS_A_CALL, 0), run(int(RATE * GATHERED_SECONDS), RATE))
+        finally:
+            router.kill()
+
+
+def row(bus: str, what: str, found: Findings | str, loop: Findings | str) -> Row:
+    if isinstance(found, str):
+        return (bus, what, found, "", "", "", "")
+    share = "" if isinstance(loop, str) else f"{found['rate'] / loop['rate']:.2f}"
+    latencies = [f"{found[each]:,.1f}" for each in ("p50", "p99")]
+    if found["paced"] < 0.95 * RATE:
+        latencies[0] += f" (only {found['paced']:,.0f}/s)"
+    return (bus, what, f"{found['rate']:,.0f}", share, f"{found['cpu']:.1f}", *latencies)
+
+
+# -- guarantees
+
+
+def kill(name: str, folder: Path, programs: Path, plan: Plan) -> list[Row]:
+    """Kill a bus once for each way that is to keep order."""
+    count = KILLED_EVENTS_QUICK if plan.is_quick else KILLED_EVENTS
+    what = "sidecar"
+    found = {
+        what: attempted(name, f"killed, {what}", lambda: sidecar_killed_once(name, folder / what, count))
+    }
+    for number, peer in enumerate(each for each in peers(programs) if each.in_order):
+
+        def killed(peer: Peer = peer, place: Path = folder / str(number)) -> Outcome:
+            needs(peer.program)
+            return router_killed_once(name, place, lambda *where: peer.made(name, *where), count)
+
+        found[peer.title] = attempted(name, f"killed, {peer.title}", killed)
+    return [killed_row(TITLES[name], what, each) for what, each in found.items()]
+
+
+def killed_row(bus: str, what: str, found: Outcome | str) -> Row:
+    if isinstance(found, str):
+        return (bus, what, found, "", "", "", "")
+    counts = (found.sent, found.lost, found.duplicates, found.reordered, found.unsettled)
+    return (bus, what, *(f"{count:,}" for count in counts))
+
+
+# -- showing
+
+
+def show(title: str, heads: Row, rows: Sequence[Row]) -> None:
+    """Print a table as Markdown."""
+    if rows:
+        print(f"\n{title}:\n")
+        for each in (heads, ["---"] * len(heads), *rows):
+            print(f"| {' | '.join(each)} |")
 
 
 if __name__ == "__main__":

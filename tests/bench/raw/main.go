@@ -1,6 +1,8 @@
-// Writes prepared records to a bus, as fast as the library lets it, and prints what it measured as JSON:
+// Writes prepared records to a bus, and prints what it measured as JSON:
 //
-//	raw redis|nats|kafka ADDRESS RECORDS SECONDS
+//	raw redis|nats|kafka ADDRESS RECORDS SECONDS RATE
+//
+// It writes as fast as the library lets it, or RATE events a second, if that is not 0.
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"log"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -24,7 +27,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const warmUp = 500 * time.Millisecond
+const (
+	warmUp = 500 * time.Millisecond
+	// What a client gathers before it sends.
+	gathered = 5 * time.Millisecond
+)
 
 // As many as the sidecar writes at once.
 var atOnce = map[string]int{"redis": 1024, "nats": 1024, "kafka": 16384}
@@ -40,16 +47,20 @@ type write func(context.Context, []record) error
 
 func main() {
 	log.SetFlags(0)
-	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4]); err != nil {
+	seconds, err := strconv.ParseFloat(os.Args[4], 64)
+	if err != nil {
+		log.Fatal(err)
+	}
+	rate, err := strconv.Atoi(os.Args[5])
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(os.Args[1], os.Args[2], os.Args[3], time.Duration(seconds*float64(time.Second)), rate); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(bus, address, path, duration string) error {
-	seconds, err := strconv.ParseFloat(duration, 64)
-	if err != nil {
-		return err
-	}
+func run(bus, address, path string, duration time.Duration, rate int) error {
 	records, err := read(path)
 	if err != nil {
 		return err
@@ -60,7 +71,13 @@ func run(bus, address, path, duration string) error {
 		return err
 	}
 	runtime.GC()
-	findings, err := measure(writeTo, records, atOnce[bus], time.Duration(seconds*float64(time.Second)))
+	source := &source{records: records, run: strconv.FormatInt(time.Now().UnixNano(), 36)}
+	var findings map[string]float64
+	if rate == 0 {
+		findings, err = measure(writeTo, source, atOnce[bus], duration)
+	} else {
+		findings, err = measureAt(rate, writeTo, source, atOnce[bus], duration)
+	}
 	if err != nil {
 		return err
 	}
@@ -100,19 +117,29 @@ func read(path string) ([]record, error) {
 	}
 }
 
-func measure(writeTo write, records []record, atOnce int, duration time.Duration) (map[string]float64, error) {
-	run := strconv.FormatInt(time.Now().UnixNano(), 36)
-	batch := make([]record, atOnce)
-	number, counted := 0, 0
+// source repeats the records under ids that differ.
+type source struct {
+	records []record
+	run     string
+	number  int
+}
+
+func (s *source) next(count int) []record {
+	batch := make([]record, count)
+	for index := range batch {
+		batch[index] = s.records[s.number%len(s.records)]
+		batch[index].id = fmt.Sprintf("%s:%d", s.run, s.number)
+		s.number++
+	}
+	return batch
+}
+
+func measure(writeTo write, source *source, atOnce int, duration time.Duration) (map[string]float64, error) {
+	counted := 0
 	var began time.Time
 	var cpu time.Duration
 	for start := time.Now(); ; {
-		for index := range batch {
-			batch[index] = records[number%len(records)]
-			batch[index].id = fmt.Sprintf("%s:%d", run, number)
-			number++
-		}
-		if err := writeTo(context.Background(), batch); err != nil {
+		if err := writeTo(context.Background(), source.next(atOnce)); err != nil {
 			return nil, err
 		}
 		now := time.Now()
@@ -122,7 +149,7 @@ func measure(writeTo write, records []record, atOnce int, duration time.Duration
 			}
 			continue
 		}
-		counted += len(batch)
+		counted += atOnce
 		if passed := now.Sub(began); passed > duration {
 			used := processorTime() - cpu
 			return map[string]float64{
@@ -132,6 +159,37 @@ func measure(writeTo write, records []record, atOnce int, duration time.Duration
 			}, nil
 		}
 	}
+}
+
+// measureAt writes what is due together at once; each part's latency counts from when it was due.
+func measureAt(rate int, writeTo write, source *source, atOnce int, duration time.Duration) (map[string]float64, error) {
+	each := int(float64(rate) * gathered.Seconds())
+	var latencies []time.Duration
+	start, cpu, parts := time.Now(), processorTime(), 0
+	due := func(part int) time.Time { return start.Add(time.Duration(part) * gathered) }
+	for due(parts).Sub(start) < warmUp+duration {
+		time.Sleep(time.Until(due(parts + 1)))
+		count := min(int(time.Since(start)/gathered)-parts, atOnce/each)
+		if err := writeTo(context.Background(), source.next(count*each)); err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		for range count {
+			parts++
+			if due(parts).Sub(start) > warmUp {
+				latencies = append(latencies, now.Sub(due(parts)))
+			}
+		}
+	}
+	slices.Sort(latencies)
+	percentile := func(of int) float64 { return latencies[len(latencies)*of/100].Seconds() * 1000 }
+	events := float64(parts * each)
+	return map[string]float64{
+		"rate": events / time.Since(start).Seconds(),
+		"cpu":  float64((processorTime() - cpu).Microseconds()) / events,
+		"p50":  percentile(50),
+		"p99":  percentile(99),
+	}, nil
 }
 
 func processorTime() time.Duration {
