@@ -58,7 +58,6 @@ class Lane:
         self.max_events = max(1, config.max_queue_events // share)
         """Most records in memory, unless a single slice has more."""
         self._max_bytes = config.max_queue_bytes // share
-        self._delay = backend.max_batch_delay_ms / 1000
         self._retry_limit = config.retry_limit
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         dead_letter = self.route.rules.dead_letter
@@ -420,7 +419,7 @@ class Lane:
         since = self._backlog.queued_since
         if since is None:
             return
-        deadline = max(self._busy_until, since + self._delay)
+        deadline = max(self._busy_until, since + self.backend.max_batch_delay_ms / 1000)
         last = deadline - MOMENT_SECONDS
         while self._backlog.queued < most and not self._hurry and time.monotonic() < last:
             self._arrived.clear()
