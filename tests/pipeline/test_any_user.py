@@ -6,8 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from charts import ROOT, TOOLS
 from conftest import missing
 from other_user import as_user, can_switch
@@ -28,18 +31,20 @@ print(spark._jvm.java.lang.System.getProperty("user.home"))
 """
 
 
-def test_spark_runs_as_a_user_without_a_name(java: None, tmp_path: Path) -> None:
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Yield a folder that everybody may use; pytest keeps its own for its user alone."""
+    with tempfile.TemporaryDirectory(prefix="bronze-any-user-") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+def test_spark_runs_as_a_user_without_a_name(java: None, home: Path) -> None:
     libraries = list((TOOLS / "names").rglob("libnss_unknown.so.2"))
     if not libraries:
         missing(Unavailable("libnss-unknown is not there: `make test` fetches it where it can be had"))
     if not can_switch() or shutil.which("unshare") is None:
         missing(Unavailable("another user and a mount of its own take root"))
-    home = tmp_path / "home"
-    home.mkdir()
-    # pytest's folders are its user's alone.
-    for folder in (home, tmp_path, *tmp_path.parents):
-        if folder in {home, tmp_path} or folder.name.startswith(("pytest-", "popen-")):
-            folder.chmod(0o777)
     with_files = ["sh", "-ec", 'mount --bind "$0" /etc/nsswitch.conf && exec "$@"']
     done = subprocess.run(
         [

@@ -17,11 +17,19 @@ LONG = 20.0
 
 @in_loop
 async def test_a_block_is_passed_on_as_it_is(node_client: NodeClient) -> None:
-    with ScriptedSidecar(obliging) as sidecar:
+    gathered = threading.Event()
+
+    def patient(requests: Iterator[PublishRequest]) -> Iterator[PublishResponse]:
+        # On an open stream the first block would be sent at once, by itself.
+        gathered.wait(LONG)
+        yield from obliging(requests)
+
+    with ScriptedSidecar(patient) as sidecar:
         async with node_client.connect(sidecar.address, batch_events=4, batch_delay=60.0) as publisher:
             assert await publisher.publish_lines('{"a": 1}\n{"b":"ü"}\n{}', 3)
             assert await publisher.publish_lines(b'{"d":4}', 1)
             await publisher.publish({"e": 5})
+            gathered.set()
             await publisher.flush(LONG)
             assert await publisher.stats() == Stats(accepted=5, acknowledged=5, published=5)
         batches = sidecar.batches()
