@@ -288,6 +288,8 @@ class Lane:
         """Take note that there is no connection."""
         if not self._absence:
             self._away_since = time.monotonic()
+            # What was prepared is of no use to another connection.
+            self._backlog.give_back()
         elif self._retry_limit:
             self._count_failed_opening(error)
         self._absence = f"{event}: {error}"

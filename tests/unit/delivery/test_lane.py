@@ -344,6 +344,28 @@ async def test_what_was_prepared_is_not_sent_after_any_failure(answer: Answer) -
         assert mine == sorted(mine)
 
 
+async def test_what_was_prepared_is_for_that_connection_alone() -> None:
+    script = Script(gate=asyncio.Event())
+    async with running(script, max_batch_size=2) as lane:
+        seen: list[Sequence[Record]] = []
+
+        def see(records: Sequence[Record]) -> None:
+            seen.append(records)
+            if len(seen) == 1:
+                raise ValueError("a bug")
+
+        lane.on_stored = see
+        ticket = put(lane, *(record(str(number)) for number in range(6)))
+        await in_flight(lane)
+        await asyncio.sleep(0)
+        assert script.prepared == [["2", "3"]]
+        open_gate(script)
+        await ticket.done.wait()
+    assert script.opened == 2
+    assert script.writes == [["0", "1"], ["2", "3"], ["4", "5"]]
+    assert script.handed == []
+
+
 async def test_what_cannot_be_prepared_fails_when_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(_: ScriptedSink, batch: Sequence[Record]) -> list[str]:
         raise ValueError(len(batch))
