@@ -23,8 +23,8 @@ interface Numbered {
   readonly events: number;
   readonly size: number;
   readonly request: Buffer;
-  /** The memory of the request, if that is lent. */
-  readonly frame: Frame | undefined;
+  /** The memory of the request, if that is lent and nobody reads it anymore once the request is acknowledged. */
+  frame: Frame | undefined;
 }
 
 /** Numbers batches, keeps them until they are acknowledged, and stays within the credits. */
@@ -77,7 +77,12 @@ export class Window {
     if (!this.kept.length) this.nextSequence = Math.max(this.nextSequence, acknowledgedSequence + 1);
     this.grant(credits);
     const kept: Numbered[] = [];
-    for (let index = 0; index < this.kept.length; index += 1) kept.push(this.kept.at(index) as Numbered);
+    for (let index = 0; index < this.kept.length; index += 1) {
+      const batch = this.kept.at(index) as Numbered;
+      // Sent again, it may be acknowledged as it was sent before, while this stream has not copied it yet.
+      batch.frame = undefined;
+      kept.push(batch);
+    }
     if (kept.every((batch) => this.isTakeable(batch))) return true;
     // Numbers are not used twice: with the next one the sidecar starts a new run.
     while (this.kept.length) this.kept.shift();

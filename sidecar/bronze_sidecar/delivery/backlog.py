@@ -168,7 +168,7 @@ class Backlog:
         self._take_queued(self._ahead, most, most_bytes)
         return self._ahead
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         """Let what was taken ahead wait in its place again."""
         if self._ahead is None:
             return
@@ -256,7 +256,7 @@ class Backlog:
         if batch.is_probe:
             return self._settle_probe(batch, failures[0].error if failures else None, now)
         if failures:
-            self._give_back()
+            self.give_back()
             settled = self._settle_partly(batch, dict(failures), now)
         else:
             for ticket, count, _ in batch.parts:
@@ -311,7 +311,7 @@ class Backlog:
         """Take note of a write that failed as a whole, or that was not made because nothing is connected."""
         if batch.is_probe:
             return self._settle_probe(batch, error, now)
-        self._give_back()
+        self.give_back()
         items = batch.items()
         if batch.is_alone or (len(items) == 1 and was_written):
             return self._fail_alone(batch, items[0], error, now, was_written=was_written)

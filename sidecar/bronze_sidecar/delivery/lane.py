@@ -11,7 +11,6 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from bronze_sidecar.configuration.config import Config
@@ -64,8 +63,8 @@ class Lane:
         self._redirect = Redirect(self.name, dead_letter) if dead_letter else None
         self._backlog = Backlog(self.name, config.retry_limit, self._backoff, self._redirect)
         self._in_flight: WriteBatch | None = None
-        self._look_ahead: Callable[[], None] = _do_nothing
-        """Prepares the next write while one is under way, if it can."""
+        self._writing: tuple[Sink, int] | None = None
+        """Where that goes, and how many records a write may have."""
         self.spilling = self._spilling_to(config) if backend.when_full == "spill" else None
         self._arrived = asyncio.Event()
         self._less = asyncio.Event()
@@ -288,6 +287,8 @@ class Lane:
         """Take note that there is no connection."""
         if not self._absence:
             self._away_since = time.monotonic()
+            # What was prepared is of no use to another connection.
+            self._backlog.give_back()
         elif self._retry_limit:
             self._count_failed_opening(error)
         self._absence = f"{event}: {error}"
@@ -314,15 +315,15 @@ class Lane:
         while True:
             most = min(self.backend.max_batch_size, sink.limits.records)
             batch = self._in_flight = await self._next_batch(sink, most)
-            self._look_ahead = partial(self._prepare_ahead, sink, most)
-            # Once this write is on its way.
-            asyncio.get_running_loop().call_soon(self._look_ahead)
+            self._writing = sink, most
+            # Once this write is on its way, also where it goes to several servers, by a task for each.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._look_ahead)
             began = time.monotonic()
             try:
                 settled = await self._write(sink, batch)
             finally:
-                self._in_flight = None
-                self._look_ahead = _do_nothing
+                self._in_flight = self._writing = None
             ended = time.monotonic()
             # What answers a full write, as much again, comes piece by piece; each would cost a write.
             rest = (ended - began) * len(batch.records) / most
@@ -331,9 +332,12 @@ class Lane:
                 self._fruitless += 1
                 await asyncio.sleep(self._backoff.wait(self._fruitless))
 
-    def _prepare_ahead(self, sink: Sink, most: int) -> None:
-        """Prepare the next write while one is under way: the server need not wait for that."""
-        batch = self._backlog.take_ahead(most, sink.limits.bytes) if self._in_flight else None
+    def _look_ahead(self) -> None:
+        """Prepare the next write while one is under way, if it is full: the server need not wait for that."""
+        if self._writing is None:
+            return
+        sink, most = self._writing
+        batch = self._backlog.take_ahead(most, sink.limits.bytes)
         if batch:
             # What goes wrong goes wrong again when it is written, where it belongs.
             with contextlib.suppress(Exception):
@@ -434,10 +438,6 @@ class Lane:
             await self._arrived.wait()
         finally:
             timer.cancel()
-
-
-def _do_nothing() -> None:
-    """Prepare nothing: no write is under way."""
 
 
 def unforeseen(error: Exception) -> Disconnected:

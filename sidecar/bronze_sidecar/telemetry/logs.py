@@ -19,7 +19,12 @@ class _Foreign(logging.Handler):
     """Writes what libraries log as lines of ours: whoever reads JSON must not meet anything else."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        logger().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+        # A library may have levels of its own; ours has the tens.
+        level = min(record.levelno // 10 * 10, logging.CRITICAL)
+        try:
+            logger().log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+        except Exception:  # noqa: BLE001 - nobody who logs expects an exception
+            self.handleError(record)
 
 
 def set_up_logging(level: str, form: str, **always: object) -> None:

@@ -309,12 +309,37 @@ async def test_a_batch_that_waits_already_is_prepared_once_the_write_is_under_wa
     script = Script(gate=asyncio.Event())
     async with running(script, max_batch_size=2) as lane:
         ticket = put(lane, *(record(str(number)) for number in range(5)))
-        await in_flight(lane)
-        await asyncio.sleep(0)
+        while not script.prepared:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         assert script.prepared == [["2", "3"]]
         open_gate(script)
         await ticket.done.wait()
     assert script.writes == [["0", "1"], ["2", "3"], ["4"]]
+
+
+async def test_nothing_is_prepared_before_a_write_to_several_servers_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    happened: list[str] = []
+
+    async def write(_: ScriptedSink, batch: Sequence[Record], prepared: object = None) -> Sequence[Failed]:
+        del batch, prepared
+
+        async def send() -> None:
+            happened.append("sent")
+            await asyncio.sleep(0.001)
+
+        await asyncio.gather(send(), send())
+        return ()
+
+    def prepare(_: ScriptedSink, batch: Sequence[Record]) -> None:
+        happened.append(f"prepared {batch[0].event.id}")
+
+    monkeypatch.setattr(ScriptedSink, "write", write)
+    monkeypatch.setattr(ScriptedSink, "prepare", prepare)
+    async with running(Script(), max_batch_size=1) as lane:
+        await put(lane, *(record(str(number)) for number in range(3))).done.wait()
+    assert happened == ["sent", "sent", "prepared 1", "sent", "sent", "prepared 2", "sent", "sent"]
 
 
 @pytest.mark.parametrize(
@@ -342,6 +367,28 @@ async def test_what_was_prepared_is_not_sent_after_any_failure(answer: Answer) -
     for key in "ab":
         mine = [each for each in script.stored if each[0] == key]
         assert mine == sorted(mine)
+
+
+async def test_what_was_prepared_is_for_that_connection_alone() -> None:
+    script = Script(gate=asyncio.Event())
+    async with running(script, max_batch_size=2) as lane:
+        seen: list[Sequence[Record]] = []
+
+        def see(records: Sequence[Record]) -> None:
+            seen.append(records)
+            if len(seen) == 1:
+                raise ValueError("a bug")
+
+        lane.on_stored = see
+        ticket = put(lane, *(record(str(number)) for number in range(6)))
+        while not script.prepared:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert script.prepared == [["2", "3"]]
+        open_gate(script)
+        await ticket.done.wait()
+    assert script.opened == 2
+    assert script.writes == [["0", "1"], ["2", "3"], ["4", "5"]]
+    assert script.handed == []
 
 
 async def test_what_cannot_be_prepared_fails_when_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,3 +64,22 @@ def test_what_libraries_log_is_json_too() -> None:
     facts = json.loads(done.stderr)
     assert (facts["event"], facts["logger"], facts["level"]) == ("never retrieved", "asyncio", "error")
     assert facts["exception"] == "OSError: no such name"
+
+
+ODD = """
+import logging
+from bronze_sidecar.telemetry.logs import set_up_logging
+set_up_logging("info", "json")
+library = logging.getLogger("library")
+for level in (35, 45, 60):
+    library.log(level, "a level of its own", exc_info=True)
+logging.raiseExceptions = False
+library.warning("%d events", "no number")
+print("goes on")
+"""
+
+
+def test_whatever_libraries_log_raises_nothing_there() -> None:
+    done = subprocess.run([sys.executable, "-c", ODD], capture_output=True, text=True, check=True)
+    levels = [json.loads(line)["level"] for line in done.stderr.splitlines()]
+    assert (levels, done.stdout) == (["warning", "error", "critical"], "goes on\n")

@@ -97,7 +97,7 @@ class Words:
 NO_META = Words(())
 
 
-class Prepared(NamedTuple):
+class PreparedCalls(NamedTuple):
     """A write as far as it can be made ahead."""
 
     errors: dict[int, DeliveryError]
@@ -231,15 +231,15 @@ class RedisSink:
     async def ping(self) -> None:
         await self._link.ping()
 
-    def prepare(self, batch: Sequence[Record]) -> Prepared:
+    def prepare(self, batch: Sequence[Record]) -> PreparedCalls:
         errors = self._encoder.faults(batch)
         places = [place for place in range(len(batch)) if place not in errors]
         groups: list[list[int]] = []
         if places and self._scripted:
             groups = [places] if self._one_call else _by_key(batch, places)
-        return Prepared(errors, places, groups, self._calls(batch, groups, BY_SHA))
+        return PreparedCalls(errors, places, groups, self._calls(batch, groups, BY_SHA))
 
-    async def write(self, batch: Sequence[Record], prepared: Prepared | None = None) -> Sequence[Failed]:
+    async def write(self, batch: Sequence[Record], prepared: PreparedCalls | None = None) -> Sequence[Failed]:
         errors, places, groups, calls = prepared or self.prepare(batch)
         if self._scripted:
             await self._by_script(batch, groups, calls, errors)
