@@ -21,7 +21,7 @@ import nats
 import pyarrow as pa
 from bronze_pipeline.bronze.job import BronzeBatchReport, BronzeJob
 from bronze_pipeline.sources import BUS_BY_SCHEME
-from bronze_pipeline.tables.lake import Lake
+from bronze_pipeline.tables.lake import FORMATS, Lake
 from pyspark.sql import SparkSession
 
 PROGRAM = str(Path(sysconfig.get_path("scripts"), "bronze-pipeline"))
@@ -34,11 +34,12 @@ def run(
     place: Path,
     *,
     checkpoint: str = "checkpoint",
+    format_: str = FORMATS[0],
     **more: Any,
 ) -> list[BronzeBatchReport]:
     """Run the job until what is on the bus now is stored."""
     reports: list[BronzeBatchReport] = []
-    job = BronzeJob(BUS_BY_SCHEME[bus], options, Lake(str(place)), on_batch=reports.append, **more)
+    job = BronzeJob(BUS_BY_SCHEME[bus], options, Lake(str(place), format_), on_batch=reports.append, **more)
     query = job.start(spark, str(place / checkpoint), available_now=True)
     query.awaitTermination()
     return reports

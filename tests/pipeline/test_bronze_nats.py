@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -14,6 +15,7 @@ import nats
 import pytest
 from bronze_client.schema import NormalizedEvent
 from bronze_pipeline.decoding.schema import PAYLOADS
+from bronze_pipeline.tables.lake import FORMATS
 from pipeline_jobs import publish, rows, run
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -174,9 +176,9 @@ def options(server: NatsServer, stream: str = "S", **more: str) -> dict[str, str
     return {"servers": server.url, "stream": stream, **more}
 
 
-def failure(spark: SparkSession, given: dict[str, str], place: Path) -> str:
+def failure(spark: SparkSession, given: dict[str, str], place: Path, format_: str = FORMATS[0]) -> str:
     with pytest.raises(StreamingQueryException) as raised:
-        run(spark, "nats", given, place)
+        run(spark, "nats", given, place, format_=format_)
     return str(raised.value)
 
 
@@ -323,6 +325,22 @@ def test_a_stream_made_anew_is_noticed(spark: SparkSession, server: NatsServer, 
     asyncio.run(delete())
     asyncio.run(publish(server.url, "S", trade("t:0"), trade("t:1")))
     assert "the stream S was recreated" in failure(spark, options(server), tmp_path)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_table_made_anew_is_noticed(
+    spark: SparkSession, server: NatsServer, tmp_path: Path, format_: str
+) -> None:
+    """Otherwise it would have what is new, and nobody would say that the rest is missing."""
+    asyncio.run(publish(server.url, "S", trade("s:0")))
+    run(spark, "nats", options(server), tmp_path, format_=format_)
+    shutil.rmtree(tmp_path / "bronze")
+    asyncio.run(publish(server.url, "S", trade("s:1")))
+    refused = "does not have what this checkpoint has stored"
+    assert refused in failure(spark, options(server), tmp_path, format_)
+    # As it says: by a new checkpoint.
+    [report] = run(spark, "nats", options(server), tmp_path, checkpoint="new", format_=format_)
+    assert report.events == 2
 
 
 def test_a_batch_read_with_log_in_and_tls_shows_no_secret(

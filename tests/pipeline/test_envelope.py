@@ -40,6 +40,22 @@ def decoded(*values: bytes | None, **options: bool) -> tuple[list[dict[str, Any]
     return events.to_pylist(), quarantined.to_pylist()
 
 
+def test_rows_hold_no_memory_of_the_envelopes_that_they_were_made_of() -> None:
+    """Rows wait for their files, and count with what they have themselves."""
+    newer = trade().SerializeToString()
+    # A field of the envelope that is newer than this program: its number, its length, its bytes.
+    newer += b"\xa2\x38" + b"\xff\x7f" + bytes(0x3FFF)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ARRIVED) as stream:
+        stream.write(arrived(*[newer] * 100))
+    whole = sink.getvalue()
+    events, _ = envelope.decode(pa.ipc.open_stream(whole).read_next_batch(), "nats")
+    parts = [part for column in events.columns for part in column.buffers() if part is not None]
+    assert len(events) == 100
+    assert not [part for part in parts if whole.address <= part.address < whole.address + whole.size]
+    assert sum(part.size for part in parts) < whole.size / 2
+
+
 def test_a_trade_has_every_column() -> None:
     event = trade(price="7996.50", event_id="replay-4f:12")
     event.source, event.origin = "tardis/1", Origin.ORIGIN_REPLAY

@@ -104,6 +104,19 @@ def test_checkpoints_hold_all_that_the_log_says(
     assert history.table_id() == str(whole.metadata().id)
 
 
+def test_a_checkpoint_does_not_take_the_place_of_a_newer_one(lake: Lake, log: Path) -> None:
+    """One process commits, and before it writes the checkpoint another one commits and writes it."""
+    table, url = lake.events(), lake.table_url("bronze")
+    for number in range(4):
+        add(table, number)
+    newest = deltalake.DeltaTable(url).version()
+    write_checkpoint(log, newest)
+    said = (log / "_last_checkpoint").read_bytes()
+    write_checkpoint(log, newest - 1)
+    assert (log / "_last_checkpoint").read_bytes() == said
+    assert [len(deltalake.DeltaTable(url, version).file_uris()) for version in (newest - 1, newest)] == [3, 4]
+
+
 def test_a_checkpoint_forgets_what_was_removed_long_ago(
     lake: Lake, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -356,6 +356,25 @@ def test_two_jobs_on_one_table(small: None, tmp_path: Path) -> None:
     assert_same_report(one)
 
 
+def test_what_two_jobs_settle_is_whole_for_hours(small: None, tmp_path: Path) -> None:
+    """Each removes what the other has named an hour ago and it does not name."""
+    lake, folder = Lake(str(tmp_path)), tmp_path / "bronze/_ledger"
+    url = lake.table_url("bronze")
+    jobs = [Job(lake, "one"), Job(lake, "other")]
+    for number in range(30):
+        for job in jobs:
+            # No two can be one run, so segments grow until they are no longer merged.
+            assert job.run(number, *(f"{job.name}:{20 * number + place}" for place in (0, 2, 4, 6))) == 0
+        for file in folder.glob("segment-*"):
+            ten_minutes_ago = file.stat().st_mtime - 600
+            os.utime(file, (ten_minutes_ago, ten_minutes_ago))
+        report = examine_ledger(url)
+        assert report is not None
+        assert [stream.messages for stream in report.streams] == [4 * number + 4] * 2
+    assert [job.said for job in jobs] == [[], []]
+    assert Job(lake, "third").said == []
+
+
 def test_ledgers_made_at_the_same_time(tmp_path: Path) -> None:
     lake, folder = Lake(str(tmp_path)), tmp_path / "bronze/_ledger"
     job = Job(lake)

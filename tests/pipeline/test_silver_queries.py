@@ -303,6 +303,20 @@ def test_books_by_hand(silver: Silver) -> None:
     assert silver.levels() == expected | {5: ("5x2", "6x1 7x0.5")}
 
 
+def test_books_of_two_checkpoints_in_turn_have_each_row_once(silver: Silver) -> None:
+    own, other = silver.folder, silver.folder / "other"
+    for position, checkpoints in enumerate((own, other, own, other, other, own)):
+        silver.bronze.add(change(f"r:{position}.0", "BUY", "1", str(position + 1)))
+        silver.folder = own
+        silver.records()
+        silver.folder = checkpoints
+        silver.book()
+    found = silver.rows("book_top", "position", "bids")
+    assert [(position, shown(bids)) for position, bids in found] == [
+        (position, f"1x{position + 1}") for position in range(6)
+    ]
+
+
 def test_books_do_not_depend_on_the_order_of_the_files(silver: Silver) -> None:
     """A stream that goes back and forth over midnight, compacted: each day's file has parts of it all."""
     for turn in range(6):

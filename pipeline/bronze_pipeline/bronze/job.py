@@ -26,7 +26,7 @@ from bronze_pipeline.sources.base import Bus
 from bronze_pipeline.tables.files import FileWriter, Written
 from bronze_pipeline.tables.lake import Lake
 from bronze_pipeline.tables.table_duplicates import Distinct, distinct
-from bronze_pipeline.tables.tables import commit_new
+from bronze_pipeline.tables.tables import TableError, commit_new
 
 # Spark sets it for everything that a streaming query runs; it stays the same for a checkpoint.
 QUERY_ID = "sql.streaming.queryId"
@@ -66,6 +66,8 @@ class BronzeJob:
     say: Callable[[str], None] = field(default=lambda _: None)
     """Told what takes long, and what was mended."""
     _tasks: FewTasks = field(default_factory=FewTasks)
+    _is_continued: bool = False
+    """Whether the table was seen to have the last batch before this run."""
 
     def start(
         self, spark: SparkSession, checkpoint: str, *, trigger: str | None = None, available_now: bool = False
@@ -74,6 +76,7 @@ class BronzeJob:
         self._events, self._quarantine = self.lake.events(), self.lake.quarantine()
         self._ledger = self.lake.ledger(self.say)
         self._checkpoint = checkpoint
+        self._is_continued = False
         frame = self.bus.stream(spark, self.options)
         writer: DataStreamWriter = frame.writeStream.foreachBatch(self.write_batch)
         writer = writer.queryName("bronze").option("checkpointLocation", checkpoint)
@@ -91,8 +94,10 @@ class BronzeJob:
         is_stored, has_refused = self._events.has(job, batch), self._quarantine.has(job, batch)
         # If a repeated batch may have other rows, its number means nothing; only the events' ids decide.
         if self.bus.repeats and is_stored:
+            self._is_continued = True
             self.on_batch(BronzeBatchReport(batch, 0, 0, 0, time.monotonic() - began, repeated=True))
             return
+        self._require_last(job, batch)
         watches = self.bus.watches(self.options)
         task = Task(
             self.bus.name, self._events.staging, self._quarantine.staging, self.keep_raw, watches=watches
@@ -127,6 +132,17 @@ class BronzeJob:
                 seconds=time.monotonic() - began,
             )
         )
+
+    def _require_last(self, job: str, batch: int) -> None:
+        """Raise TableError if the table lacks what Spark's checkpoint counts as stored."""
+        # Batches of a bus that does not repeat them leave no number if they have nothing new.
+        if self.bus.repeats and batch and not self._is_continued and not self._events.has(job, batch - 1):
+            raise TableError(
+                f"the table at {self._events.folder.url} does not have what this checkpoint has stored: it"
+                " was made anew since then, or the checkpoint belongs to another table. Use a new checkpoint;"
+                " events that the table has are not stored twice."
+            )
+        self._is_continued = True
 
     def _store(self, written: Sequence[Written], job: str, batch: int) -> Sequence[Written]:
         """Commit what the table does not have of new files, and note that in the ledger."""

@@ -203,7 +203,7 @@ def _events(rows: pa.RecordBatch, arrived: pa.RecordBatch, bus: str, *, keep_raw
         "stream_id": pc.struct_field(parts, "stream_id"),
         "position": pc.struct_field(parts, "position").cast(pa.int64()),
         "level": pc.if_else(pc.equal(level, ""), None, level).cast(pa.int32()),
-        "raw": arrived["value"] if keep_raw else pc.if_else(is_unknown, arrived["value"], None),
+        "raw": arrived["value"] if keep_raw else _chosen(is_unknown, arrived["value"]),
         **_bus_columns(arrived, bus),
     }
     columns = [made[name] if name in made else rows[name] for name in EVENTS.names]
@@ -221,6 +221,15 @@ def _quarantined(arrived: pa.RecordBatch, reasons: pa.Array, bus: str) -> pa.Rec
     return pa.RecordBatch.from_arrays([made[name] for name in QUARANTINE.names], schema=QUARANTINE)
 
 
+def _chosen(mask: pa.Array, values: pa.Array) -> pa.Array:
+    """Return some values, and NULL for the others."""
+    # With None instead of an array of NULL, Arrow would copy what nobody sees.
+    return pc.if_else(mask, values, pa.nulls(len(values), values.type))
+
+
 def _bus_columns(arrived: pa.RecordBatch, bus: str) -> dict[str, pa.Array]:
-    given = {name: arrived[name] for name in ("destination", "bus_partition", "bus_position")}
+    # Copied: what arrives is one piece of memory, and the envelopes' bytes would be held with these.
+    given = {
+        name: pa.concat_arrays([arrived[name]]) for name in ("destination", "bus_partition", "bus_position")
+    }
     return {"bus": pa.repeat(pa.scalar(bus), len(arrived)), **given}

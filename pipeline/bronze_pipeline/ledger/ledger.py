@@ -111,8 +111,10 @@ class Ledger:
     def advance(self, own: Own | None = None) -> None:
         """Take in what the table's log has beyond what is known."""
         self._follow(own)
+        if self._is_long():
+            self._adopt()
         for mend in (self._reload, self.build):
-            if not self.writes or (len(self.entries) <= ENTRIES_MOST and self._count() <= RUNS_MOST):
+            if not self._is_long():
                 return
             try:
                 with damage_is_named():
@@ -148,8 +150,10 @@ class Ledger:
         for name, highest in zip(summary["stream"].to_pylist(), summary["highest"].to_pylist(), strict=True):
             self._recent[name] = max(highest, self._recent.get(name, -1))
 
-    def _count(self) -> int:
-        return sum(len(entry.runs) for entry in self.entries.values())
+    def _is_long(self) -> bool:
+        """Return whether it is time to settle."""
+        runs = sum(len(entry.runs) for entry in self.entries.values())
+        return self.writes and (len(self.entries) > ENTRIES_MOST or runs > RUNS_MOST)
 
     # -- questions
 
@@ -212,6 +216,18 @@ class Ledger:
         return np.array([self._settled[name] for name in names], np.int64)
 
     # -- settling
+
+    def _adopt(self) -> None:
+        """Go on from what another job has settled: that job removes the segments that it does not name."""
+        try:
+            stored = self._store.read()
+        except Damaged as error:
+            return self._reload(str(error))
+        if stored is None:
+            return self._reload("it was removed")
+        if [each.name for each in stored.segments] != [each.name for each in self.segments]:
+            return self._reload("another job has settled it")
+        return None
 
     def _settle(self) -> None:
         """Make a segment of all but the newest entries."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from bronze_pipeline.silver.queries import Outcome, arrow_schema
 from bronze_pipeline.silver.upserts import UpsertTable
 from bronze_pipeline.tables.files import FileWriter, Folder, Written, delete_file
 from bronze_pipeline.tables.lake import Lake
-from bronze_pipeline.tables.tables import commit_new
+from bronze_pipeline.tables.tables import ATTEMPTS, TableChanged
 
 RESULT = pa.schema([("file", pa.string()), ("again", pa.binary())])
 RESULT_SCHEMA = "file string, again binary"
@@ -67,18 +68,28 @@ class BookQuery:
         ).collect()
         again = [pa.ipc.open_stream(row["again"]).read_all() for row in results if row["again"]]
         files = [Written.from_json(row["file"]) for row in results if row["file"]]
-        is_shared = self._upserts.is_shared(job)
         if again:
             self._upserts.put(pa.concat_tables(again), f"{job}-again", batch)
-        if self._table.has(job, batch):
-            for file in files:
-                delete_file(self._table.staging, file.path)
+        if not self._add(files, job, batch):
             return None
-        if files and is_shared:
-            self._upserts.put_files(files, job, batch)
-        elif files:
-            commit_new(self._table, files, job, batch, lambda files: files)
         return Outcome({self.name: sum(file.rows for file in files)})
+
+    def _add(self, files: Sequence[Written], job: str, batch: int) -> bool:
+        """Commit new rows; return whether the table did not have the batch."""
+        for _ in range(ATTEMPTS):
+            if self._table.has(job, batch):
+                for file in files:
+                    delete_file(self._table.staging, file.path)
+                return False
+            if not files:
+                return True
+            if self._upserts.is_shared(job):
+                self._upserts.put_files(files, job, batch)
+                return True
+            with suppress(TableChanged):
+                self._table.commit(files, job, batch)
+                return True
+        raise TableChanged(self._table.folder.url)
 
 
 @dataclass(frozen=True)

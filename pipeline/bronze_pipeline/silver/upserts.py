@@ -21,6 +21,8 @@ from bronze_pipeline.tables.partition_index import span_of
 from bronze_pipeline.tables.tables import ATTEMPTS, TableChanged
 
 ROW = "row"
+SHARED = "shared"
+"""Marks a table that several checkpoints have written to, as if it were a job."""
 
 
 class UpsertTable:
@@ -34,15 +36,17 @@ class UpsertTable:
         return self._table.has(job, batch)
 
     def is_shared(self, job: str) -> bool:
-        """Return whether the table had rows of another checkpoint when this job began."""
-        mark = f"{job}-shared"
+        """Return whether another checkpoint than this job's has rows here, or had some when it began.
+
+        Look at the table before, and commit by that look: who comes later leaves a mark before its rows.
+        """
         for _ in range(ATTEMPTS):
-            if self._table.has(mark, 0):
+            if self._table.has(SHARED, 0):
                 return True
             if self._table.has(job, 0) or not len(self._table.index()):
                 return False
             with suppress(TableChanged):
-                self._table.commit([], mark, 0)
+                self._table.commit([], SHARED, 0)
         raise TableChanged(self._table.folder.url)
 
     def put(self, rows: pa.Table, job: str, batch: int) -> None:

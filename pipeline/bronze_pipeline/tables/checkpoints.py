@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -73,8 +73,12 @@ TOMBSTONES_KEPT = timedelta(days=7)
 
 
 def write_checkpoint(folder: Path, version: int) -> int:
-    """Write the checkpoint of a version; return how many actions it has."""
-    since = _Since(folder, last_checkpoint(folder)[0], version)
+    """Write the checkpoint of a version, unless there is a newer one; return how many actions it has."""
+    last, parts, size = last_checkpoint(folder)
+    if last >= version:
+        # Another process was faster. Made from its checkpoint, this one would have what came later.
+        return size
+    since = _Since(folder, last, parts, version)
     target = folder / f"{version:020}.checkpoint.parquet"
     draft = folder / f"_checkpoint_{uuid.uuid4().hex}.parquet.tmp"
     count = files = 0
@@ -94,8 +98,8 @@ def write_checkpoint(folder: Path, version: int) -> int:
 class _Since:
     """The last checkpoint, and what came since."""
 
-    def __init__(self, folder: Path, begin: int, version: int) -> None:
-        self._parts = last_checkpoint(folder)[1]
+    def __init__(self, folder: Path, begin: int, parts: Sequence[Path], version: int) -> None:
+        self._parts = parts
         self._files: dict[str, dict[str, Any]] = {}
         """The newest action for each path."""
         self._others: dict[tuple[str, str], dict[str, Any]] = {}

@@ -24,7 +24,7 @@ from bronze_pipeline.tables.batch_duplicates import first_of_each
 from bronze_pipeline.tables.storage import file_system
 
 ROWS_IN_FILE = 256 * 1024
-# What rows that wait for their files may take of a task's memory: some 280,000 ordinary events of bronze.
+# What rows that wait for their files may take of a task's memory: some 300,000 ordinary events of bronze.
 BYTES_WAITING = 256 << 20
 ROWS_IN_GROUP = 128 * 1024
 # Columns whose values rarely repeat: a dictionary of them only costs time.
