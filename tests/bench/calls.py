@@ -76,6 +76,7 @@ def measured(
         raise RuntimeError(f"{router.title} confirmed nothing within {seconds:g} s")
     cpu = cpu_then - cpu
     findings = {"rate": events / passed, "cpu": cpu / events * 1e6, "busy": cpu / passed}
+    findings["confirmed"] = len(done) * size
     findings["server_busy"] = (server_cpu_then - server_cpu) / passed
     if rate:
         findings |= percentiles([end - due for end, due in done[count:last]])

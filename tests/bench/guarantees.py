@@ -1,4 +1,7 @@
-"""What becomes of events in order when the bus is killed once, and started again, while they are written."""
+"""What becomes of events in order when a server is killed once, and started again, while they are written.
+
+That is the bus; or, while the bus is frozen, the router that has acknowledged them from disk.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,17 @@ from servers import NativeServer, NatsServer, RedisServer
 from sidecar_process import sidecar
 
 STREAM = "order"
+NATS_STREAM = "BRONZE"
 RATE = 5_000
 EVENTS_A_CALL = 256
 PARTITIONS = 4
+ON_DISK_EVENTS = 5_000
+"""Acknowledged from disk before whatever has them is killed, at least."""
 BEFORE_SECONDS, AWAY_SECONDS = 1.5, 1.0
 PAUSE_SECONDS = 0.05
 MOST_SECONDS = 60.0
+QUIET_SECONDS = 10.0
+"""Longer than what waits for another attempt."""
 
 MakeRouter = Callable[[Path, str], Router]
 """Makes a router for a bus at an address."""
@@ -82,7 +90,7 @@ def killable(name: str, folder: Path) -> Iterator[KilledBus]:
 
 async def _create_stream(url: str) -> None:
     client = await nats.connect(url)
-    await client.jetstream().add_stream(name="BRONZE", subjects=["bronze.>"], allow_batched=True)
+    await client.jetstream().add_stream(name=NATS_STREAM, subjects=["bronze.>"], allow_batched=True)
     await client.close()
 
 
@@ -136,6 +144,58 @@ def killed_once(bus: KilledBus, send: Callable[[], int], count: int) -> Findings
     finally:
         bus.server.start()
         confirmed = load.wait()
+    return _judged(bus, count, confirmed)
+
+
+def killed_on_disk(
+    bus: KilledBus,
+    router: NativeServer,
+    send: Callable[[], int],
+    spooled: Callable[[], float],
+    count: int,
+) -> Findings:
+    """Freeze the bus, kill the router that has events on disk, and look what the bus has in the end."""
+    load = Load(send)
+    try:
+        time.sleep(BEFORE_SECONDS)
+        bus.server.freeze()
+        before = spooled()
+        until = time.monotonic() + MOST_SECONDS
+        while spooled() < before + ON_DISK_EVENTS:
+            if time.monotonic() > until:
+                raise RuntimeError(f"only {spooled() - before:,.0f} events were acknowledged from disk")
+            time.sleep(PAUSE_SECONDS)
+        router.kill()
+        router.start()
+    finally:
+        bus.server.thaw()
+        confirmed = load.wait()
+    asyncio.run(_quiet(bus.server.url))
+    return _judged(bus, count, confirmed)
+
+
+async def _quiet(url: str) -> None:
+    """Return when nothing more comes to the stream."""
+    most, since = 0, time.monotonic()
+    async for level in levels(url, NATS_STREAM):
+        if level > most:
+            most, since = level, time.monotonic()
+        if time.monotonic() > since + QUIET_SECONDS:
+            break
+
+
+async def levels(url: str, stream: str) -> AsyncIterator[int]:
+    """Yield, again and again, how many events JetStream has."""
+    client = await nats.connect(url)
+    try:
+        while True:
+            yield (await client.jetstream(timeout=MOST_SECONDS).stream_info(stream)).state.messages
+            await asyncio.sleep(PAUSE_SECONDS)
+    finally:
+        await client.close()
+
+
+def _judged(bus: KilledBus, count: int, confirmed: int) -> Findings:
     findings = Findings(sent=count, unsettled=count - confirmed)
     judge(findings, [], asyncio.run(_stored(bus)), set(), keeps_order=True)
     return findings
@@ -154,6 +214,21 @@ def sidecar_killed_once(name: str, folder: Path, count: int) -> Findings:
         return killed_once(bus, lambda: asyncio.run(_publish(process.address, count)), count)
 
 
+def sidecar_killed_on_disk(folder: Path, count: int) -> Findings:
+    # It spills when the bus is half a second behind.
+    spill = ("--nats-when-full=spill", f"--spool-dir={folder / 'disk'}", f"--max-queue-events={RATE}")
+    (folder / "disk").mkdir(parents=True)
+    with killable("nats", folder) as bus, sidecar(*bus.options(), *spill) as process:
+        process.wait_until_ready()
+        return killed_on_disk(
+            bus,
+            process,
+            lambda: asyncio.run(_publish(process.address, count)),
+            lambda: process.metric("bronze_spool_events"),
+            count,
+        )
+
+
 async def _publish(address: str, count: int) -> int:
     each = RATE // 20
     async with connect(address, stream_id=STREAM, on_full="wait", max_wait=MOST_SECONDS) as publisher:
@@ -167,33 +242,49 @@ async def _publish(address: str, count: int) -> int:
 
 
 def router_killed_once(name: str, folder: Path, make: MakeRouter, count: int) -> Findings:
+    with killable(name, folder) as bus, _calling(bus, folder, make, count) as calls:
+        return killed_once(bus, calls.send, count)
+
+
+def router_killed_on_disk(folder: Path, make: MakeRouter, count: int) -> Findings:
+    with killable("nats", folder) as bus, _calling(bus, folder, make, count) as calls:
+        return killed_on_disk(bus, calls.router, calls.send, lambda: calls.confirmed, count)
+
+
+@dataclass
+class Calls:
     """One call at a time, sent again until it is confirmed."""
-    with killable(name, folder) as bus:
-        (backend,) = load(bus.options(), {}).backends
-        records = ordered_records(Route(backend.rules()), count)
-        router = make(folder / "router", f"127.0.0.1:{bus.server.port}")
-        router.start()
-        try:
-            calls = calls_of(records, EVENTS_A_CALL, is_sorted=router.is_sorted, with_rest=True)
-            bodies = [(router.prepared(call), len(call)) for call in calls]
-            return killed_once(bus, lambda: _send_all(router, bodies), count)
-        finally:
-            router.kill()
+
+    router: Router
+    bodies: Sequence[tuple[bytes, int]]
+    confirmed: int = 0
+    """How many events are."""
+
+    def send(self) -> int:
+        began = time.monotonic()
+        with self.router.line() as send:
+            for body, events in self.bodies:
+                time.sleep(max(0.0, began + self.confirmed / RATE - time.monotonic()))
+                while True:
+                    try:
+                        send(body)
+                        break
+                    except NotConfirmed:
+                        if time.monotonic() - began > MOST_SECONDS:
+                            return self.confirmed
+                        time.sleep(PAUSE_SECONDS)
+                self.confirmed += events
+        return self.confirmed
 
 
-def _send_all(router: Router, bodies: Sequence[tuple[bytes, int]]) -> int:
-    confirmed = 0
-    began = time.monotonic()
-    with router.line() as send:
-        for body, events in bodies:
-            time.sleep(max(0.0, began + confirmed / RATE - time.monotonic()))
-            while True:
-                try:
-                    send(body)
-                    break
-                except NotConfirmed:
-                    if time.monotonic() - began > MOST_SECONDS:
-                        return confirmed
-                    time.sleep(PAUSE_SECONDS)
-            confirmed += events
-    return confirmed
+@contextmanager
+def _calling(bus: KilledBus, folder: Path, make: MakeRouter, count: int) -> Iterator[Calls]:
+    (backend,) = load(bus.options(), {}).backends
+    records = ordered_records(Route(backend.rules()), count)
+    router = make(folder / "router", f"127.0.0.1:{bus.server.port}")
+    router.start()
+    try:
+        calls = calls_of(records, EVENTS_A_CALL, is_sorted=router.is_sorted, with_rest=True)
+        yield Calls(router, [(router.prepared(call), len(call)) for call in calls])
+    finally:
+        router.stop()

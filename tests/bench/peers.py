@@ -2,7 +2,7 @@
 
 Two routers, Dapr and Redpanda Connect, are built of their own Go modules. A loop in Go over prepared records
 shows what the server takes; a Python library, used as one would, what the obvious program reaches. The server
-confirms everything. What is measured has one core to itself.
+confirms everything, except where queues on disk are compared. What is measured has one core to itself.
 """
 
 from __future__ import annotations
@@ -30,9 +30,15 @@ from bronze_sidecar.routing.route import Route
 from bronze_sidecar.routing.rules import Record
 from calls import measured
 from chaos.cell import Findings as Outcome
-from guarantees import router_killed_once, sidecar_killed_once
+from disk import router_on_disk, sidecar_on_disk
+from guarantees import (
+    router_killed_on_disk,
+    router_killed_once,
+    sidecar_killed_on_disk,
+    sidecar_killed_once,
+)
 from machine import CORES, OTHER_CORES, pinned
-from routers import Connect, Dapr, Router, calls_of
+from routers import BufferedConnect, Connect, Dapr, Router, calls_of
 from scaling import HEADS as SCALING_HEADS
 from scaling import measure_scaling
 from servers import Unavailable
@@ -40,6 +46,7 @@ from servers import Unavailable
 ADDRESS_OPTIONS = ("--redis-url=", "--nats-servers=", "--kafka-brokers=")
 TITLES = {"redis": "Redis", "nats": "JetStream", "kafka": "Kafka"}
 WORKERS = "workers"
+DISK = "disk"
 RECORDS = 50_000
 RATE = 5_000
 EVENTS_A_CALL = 256
@@ -48,6 +55,10 @@ PROGRAM_SECONDS = 60
 LOOP = "loop in Go, prepared records"
 HEADS = ("bus", "what", "events/s", "of the loop in Go", "CPU, µs an event", "p50, ms", "p99, ms")
 KILLED_HEADS = ("bus", "what", "sent", "lost", "doubled", "out of order", "not confirmed within a minute")
+DISK_HEADS = (
+    *("what", "bus frozen: events/s", "CPU, µs an event", "events on disk then", "bytes of each"),
+    *("bus back: events/s", "CPU, µs an event"),
+)
 Row = Sequence[str]
 Found = TypeVar("Found")
 
@@ -82,13 +93,23 @@ def peers(programs: Path) -> list[Peer]:
     ]
 
 
+def peers_with_disk(programs: Path) -> list[Peer]:
+    connect = programs / "connect"
+    return [
+        Peer("Redpanda Connect, in order", BufferedConnect, connect, 1, in_order=True),
+        Peer("Redpanda Connect, 16 calls at once", BufferedConnect, connect, 16, in_order=False),
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--programs", type=Path, required=True, help="where what is written in Go is, compiled"
     )
     parser.add_argument("--quick", action="store_true", help="a short run, less exact")
-    parser.add_argument("--only", choices=[*TITLES, WORKERS], help="one bus, or the workers, alone")
+    parser.add_argument(
+        "--only", choices=[*TITLES, DISK, WORKERS], help="one bus, queues on disk, or the workers, alone"
+    )
     options = parser.parse_args()
     programs = options.programs.resolve()
     began = time.monotonic()
@@ -97,6 +118,8 @@ def main() -> int:
     plan = replace(QUICK, seconds=1.5) if options.quick else replace(FULL, steps=1, seconds=4.0)
     figures: list[Row] = []
     killed: list[Row] = []
+    spooled: list[Row] = []
+    survived: list[Row] = []
     scaling: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bronze-peers-") as folder:
         for name in TITLES:
@@ -106,6 +129,12 @@ def main() -> int:
                     killed += kill(name, Path(folder, "killed"), programs, plan)
                 except Unavailable as error:
                     say(f"{name} is left out: {error}")
+        if options.only in {None, DISK}:
+            try:
+                spooled += compare_disks(Path(folder, "disks"), programs, plan)
+                survived += kill_on_disk(Path(folder, "survived"), programs)
+            except Unavailable as error:
+                say(f"queues on disk are left out: {error}")
         if options.only in {None, WORKERS}:
             # With every core, also for the processes that it starts.
             os.sched_setaffinity(0, CORES)
@@ -119,6 +148,12 @@ def main() -> int:
         figures,
     )
     show("Ordered events while the bus is killed once, and started again", KILLED_HEADS, killed)
+    show("Queues on disk before JetStream: acknowledged from there, and delivered", DISK_HEADS, spooled)
+    show(
+        "Ordered events while what acknowledged them from disk is killed, with JetStream frozen",
+        KILLED_HEADS,
+        survived,
+    )
     show("JSON into Redis; all share all cores", SCALING_HEADS, scaling)
     print(f"\nAll of it took {time.monotonic() - began:.0f} s.")
     return 0
@@ -157,7 +192,8 @@ def attempted(bus: str, what: str, measure: Callable[[], Found]) -> Found | str:
 def told(found: object) -> str:
     """Return the most important figures."""
     if isinstance(found, dict):
-        return f"{found['rate']:,.0f} events/s, {found['cpu']:.1f} µs, p50 {found['p50']:.1f} ms"
+        last = f"p50 {found['p50']:.1f} ms" if "p50" in found else f"then {found['delivered']:,.0f} events/s"
+        return f"{found['rate']:,.0f} events/s, {found['cpu']:.1f} µs, {last}"
     if isinstance(found, Outcome):
         return f"{found.lost} lost, {found.duplicates} doubled, {found.reordered} out of order"
     return found if isinstance(found, str) else "done"
@@ -269,6 +305,38 @@ def row(bus: str, what: str, found: Findings | str, loop: Findings | str) -> Row
     return (bus, what, f"{found['rate']:,.0f}", share, f"{found['cpu']:.1f}", *latencies)
 
 
+# -- queues on disk
+
+
+def compare_disks(folder: Path, programs: Path, plan: Plan) -> list[Row]:
+    """Measure every queue on disk."""
+    with serving("nats", folder) as bus:
+        (backend,) = load(bus.options, {}).backends
+        records = prepared_records(Route(backend.rules()), RECORDS)
+        what = "sidecar, envelopes"
+        found = {what: attempted(DISK, what, lambda: sidecar_on_disk(bus, plan))}
+        for peer in peers_with_disk(programs):
+            found[peer.title] = attempted(DISK, peer.title, partial(on_disk, bus, peer, records, plan))
+    return [disk_row(what, each) for what, each in found.items()]
+
+
+def on_disk(bus: Bus, peer: Peer, records: Sequence[Record], plan: Plan) -> Findings:
+    needs(peer.program)
+    assert bus.server
+    with tempfile.TemporaryDirectory(prefix="bronze-peer-") as folder:
+        router = peer.made(bus.name, Path(folder), f"127.0.0.1:{bus.server.port}")
+        assert isinstance(router, BufferedConnect)
+        return router_on_disk(bus, router, records, size=EVENTS_A_CALL, lines=peer.lines, plan=plan)
+
+
+def disk_row(what: str, found: Findings | str) -> Row:
+    if isinstance(found, str):
+        return (what, found, "", "", "", "", "")
+    filled = (f"{found['rate']:,.0f}", f"{found['cpu']:.1f}")
+    spooled = (f"{found['waiting']:,.0f}", f"{found['size']:,.0f}")
+    return (what, *filled, *spooled, f"{found['delivered']:,.0f}", f"{found['delivered_cpu']:.1f}")
+
+
 # -- guarantees
 
 
@@ -287,6 +355,21 @@ def kill(name: str, folder: Path, programs: Path, plan: Plan) -> list[Row]:
 
         found[peer.title] = attempted(name, f"killed, {peer.title}", killed)
     return [killed_row(TITLES[name], what, each) for what, each in found.items()]
+
+
+def kill_on_disk(folder: Path, programs: Path) -> list[Row]:
+    """Kill once whatever is to keep order and has a queue on disk."""
+    what = "sidecar"
+    count = KILLED_EVENTS
+    found = {what: attempted(DISK, f"killed, {what}", lambda: sidecar_killed_on_disk(folder / what, count))}
+    for peer in (each for each in peers_with_disk(programs) if each.in_order):
+
+        def killed(peer: Peer = peer) -> Outcome:
+            needs(peer.program)
+            return router_killed_on_disk(folder / "peer", partial(peer.made, "nats"), count)
+
+        found[peer.title] = attempted(DISK, f"killed, {peer.title}", killed)
+    return [killed_row(TITLES["nats"], what, each) for what, each in found.items()]
 
 
 def killed_row(bus: str, what: str, found: Outcome | str) -> Row:

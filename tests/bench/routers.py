@@ -245,10 +245,12 @@ class Connect(Router):
         parts = (struct.pack(">I", len(message)) + message for message in messages)
         return struct.pack(">I", len(messages)) + b"".join(parts)
 
-    def _message(self, record: Record) -> bytes:
+    def _told(self, record: Record) -> Sequence[str]:
         address, event = record.address, record.event
-        told = (address.destination, address.key, event.payload_case, event.data_type)
-        return "\t".join(told).encode() + b"\n" + event.envelope
+        return address.destination, address.key, event.payload_case, event.data_type
+
+    def _message(self, record: Record) -> bytes:
+        return "\t".join(self._told(record)).encode() + b"\n" + record.event.envelope
 
     @contextmanager
     def line(self) -> Iterator[Send]:
@@ -270,3 +272,39 @@ class Connect(Router):
             yield send
         finally:
             connection.close()
+
+
+# An id is there before an event is on disk, and so the same whenever it is written.
+MAPPING_WITH_ID = MAPPING + "meta id = $told.4.not_empty().catch(uuid_v4())\n"
+
+
+class BufferedConnect(Connect):
+    """Answers when its buffer in SQLite has a batch, and writes from there to JetStream.
+
+    What is written in vain is written again by the output, before what follows it, and JetStream knows it by
+    its id. Events leave the buffer singly, so that one that fails is not followed by those of its batch.
+    """
+
+    @property
+    def disk(self) -> Path:
+        """Return the folder of the buffer."""
+        return self.directory / "disk"
+
+    def _config(self) -> dict[str, Any]:
+        self.disk.mkdir(exist_ok=True)
+        config = super()._config()
+        # Before the buffer, which would store the request's headers with each event.
+        config["input"]["processors"].append({"mapping": MAPPING_WITH_ID})
+        config["buffer"] = {
+            "sqlite": {"path": str(self.disk / "buffer.db"), "post_processors": [{"split": {}}]}
+        }
+        config["pipeline"]["processors"] = []
+        return config
+
+    def _output(self) -> dict[str, Any]:
+        output = super()._output()
+        output["nats_jetstream"]["headers"] = {"Nats-Msg-Id": "${! @id }"}
+        return {"retry": {"output": output}}
+
+    def _told(self, record: Record) -> Sequence[str]:
+        return *super()._told(record), record.event.id

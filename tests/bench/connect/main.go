@@ -11,6 +11,8 @@ import (
 	_ "github.com/redpanda-data/connect/v4/public/components/kafka"
 	_ "github.com/redpanda-data/connect/v4/public/components/nats"
 	_ "github.com/redpanda-data/connect/v4/public/components/redis"
+	_ "github.com/redpanda-data/connect/v4/public/components/sql/base"
+	_ "modernc.org/sqlite"
 )
 
 func main() {

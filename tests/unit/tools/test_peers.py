@@ -12,15 +12,19 @@ import pytest
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.routing.rules import Address, Record
 from chaos.cell import Findings as Outcome
+from disk import waiting
 from machine import percentiles
-from routers import Connect, Dapr, Router, calls_of
+from routers import BufferedConnect, Connect, Dapr, Router, calls_of
 
 ROOT = Path(__file__).parents[3]
 BENCH = ROOT / "tests/bench"
 PINNED = {
     "raw": ["github.com/nats-io/nats.go", "github.com/redis/go-redis/v9", "github.com/twmb/franz-go"],
     "dapr": ["github.com/dapr/dapr", "github.com/dapr/components-contrib"],
-    "connect": ["github.com/redpanda-data/connect/v4", "github.com/redpanda-data/benthos/v4"],
+    "connect": [
+        *("github.com/redpanda-data/connect/v4", "github.com/redpanda-data/benthos/v4"),
+        "modernc.org/sqlite",
+    ],
 }
 
 
@@ -73,6 +77,29 @@ def test_connect_has_one_write_in_flight_where_order_is_kept(
         router = Connect(tmp_path, Path("connect"), bus, "127.0.0.1:1", in_order=in_order)
         config = json.loads(Path(router.command()[-1]).read_text())
         assert config["output"][output]["max_in_flight"] == expected
+
+
+@pytest.mark.parametrize(("in_order", "most"), [(True, 1), (False, 1024)])
+def test_connect_with_a_queue_on_disk_writes_again_before_what_follows(
+    tmp_path: Path, in_order: bool, most: int
+) -> None:
+    router = BufferedConnect(tmp_path, Path("connect"), "nats", "127.0.0.1:1", in_order=in_order)
+    config = json.loads(Path(router.command()[-1]).read_text())
+    assert config["buffer"]["sqlite"]["path"].startswith(f"{router.disk}/")
+    assert config["buffer"]["sqlite"]["post_processors"] == [{"split": {}}]
+    output = config["output"]["retry"]["output"]["nats_jetstream"]
+    assert output["max_in_flight"] == most
+    assert output["headers"] == {"Nats-Msg-Id": "${! @id }"}
+
+
+def test_connect_takes_an_event_apart_before_it_is_on_disk(tmp_path: Path) -> None:
+    router = BufferedConnect(tmp_path, Path("connect"), "nats", "127.0.0.1:1", in_order=True)
+    config = json.loads(Path(router.command()[-1]).read_text())
+    _, taken_apart = config["input"]["processors"]
+    assert "meta id = $told.4" in taken_apart["mapping"]
+    assert config["pipeline"]["processors"] == []
+    message = b"\x00\x00\x00\x11d\tk\ttrade\tt\ts:0\nE"
+    assert router.prepared([record("d")]) == b"\x00\x00\x00\x01" + message
 
 
 @pytest.mark.parametrize(("kind", "ports"), [(Dapr, 3), (Connect, 1)])
@@ -151,6 +178,21 @@ def test_a_row_says_what_was_not_built_and_what_could_not_keep_up() -> None:
     )
     assert peers.row("Redis", "x", "not built", loop) == ("Redis", "x", "not built", "", "", "", "")
     assert peers.row("Redis", "x", loop, "not built")[3] == ""
+
+
+def test_a_row_of_a_queue_on_disk_says_how_it_fills_and_how_it_empties() -> None:
+    found = {"rate": 20_000.0, "cpu": 9.96, "waiting": 30_000.0, "size": 512.4}
+    found |= {"delivered": 1_500.0, "delivered_cpu": 80.04}
+    row = peers.disk_row("x", found)
+    assert row == ("x", "20,000", "10.0", "30,000", "512", "1,500", "80.0")
+    assert len(row) == len(peers.DISK_HEADS) == len(peers.disk_row("x", "not built"))
+    assert peers.told(found) == "20,000 events/s, 10.0 µs, then 1,500 events/s"
+
+
+def test_a_queue_on_disk_has_all_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "queue").write_bytes(b"12345")
+    (tmp_path / "queue-wal").write_bytes(b"123")
+    assert waiting(2, tmp_path) == {"waiting": 2, "size": 4}
 
 
 def test_a_peer_that_fails_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
