@@ -154,7 +154,7 @@ def main() -> int:
         KILLED_HEADS,
         survived,
     )
-    show("JSON into Redis; all share all cores", SCALING_HEADS, scaling)
+    show("JSON into Redis, and into nothing; all share all cores", SCALING_HEADS, scaling)
     print(f"\nAll of it took {time.monotonic() - began:.0f} s.")
     return 0
 

@@ -1,7 +1,8 @@
 """How much more several workers take than one, on the cores that there are.
 
 Broker, producers and sidecar share all cores, as on a node. What an event costs the broker and the producers
-is measured as well, for they need their part of the cores whatever the sidecar does.
+is measured as well, for they need their part of the cores whatever the sidecar does. Without a broker events
+are mapped and discarded, which shows what the sidecar alone gains.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sidecar_process import SidecarProcess, sidecar
 PRODUCERS = 4
 BATCH = 256
 HEADS = (
+    "into",
     "hot path",
     "workers",
     "events/s",
@@ -53,14 +55,18 @@ class Found:
 
 
 def measure_scaling(folder: Path, seconds: float) -> list[tuple[str, ...]]:
-    """Return the rows of a table: JSON into Redis, by one worker and by one for each core."""
-    rows = []
+    """Return the rows of a table: JSON into nothing and into Redis, by one worker and by one for each core."""
     with serving("redis", folder) as bus:
-        for way, options in WAYS.items():
-            one = scaled(bus, 1, seconds, options)
-            for workers in (1, max(2, len(CORES))):
-                found = one if workers == 1 else scaled(bus, workers, seconds, options)
-                rows.append(row(way, workers, found, one))
+        return [*scaling_rows("nothing", None, seconds), *scaling_rows("Redis", bus, seconds)]
+
+
+def scaling_rows(into: str, bus: Bus | None, seconds: float) -> list[tuple[str, ...]]:
+    rows = []
+    for way, options in WAYS.items():
+        one = scaled(bus, 1, seconds, options)
+        for workers in (1, max(2, len(CORES))):
+            found = one if workers == 1 else scaled(bus, workers, seconds, options)
+            rows.append((into, *row(way, workers, found, one)))
     return rows
 
 
@@ -76,22 +82,23 @@ def row(way: str, workers: int, found: Found, one: Found) -> tuple[str, ...]:
     )
 
 
-def scaled(bus: Bus, workers: int, seconds: float, options: Sequence[str]) -> Found:
-    assert bus.server
-    bus.empty()
+def scaled(bus: Bus | None, workers: int, seconds: float, options: Sequence[str]) -> Found:
+    server = bus.server.pid if bus and bus.server else None
+    if bus:
+        bus.empty()
+        options = (*bus.options, *options)
     address = f"{HOST}:{free_port()}"
-    more = ("--listen", address, "--workers", str(workers), "--log-level=warning")
-    with sidecar(*bus.options, *options, *more) as process:
+    more = ("--listen", address, "--workers", str(workers), "--log-level=error")
+    counted = f"bronze_events_{'published' if bus else 'filtered'}_total"
+    with sidecar(*options, *more) as process:
         process.wait_until_ready()
         with producing(process, address, workers, seconds) as producers:
             family = Family(process.pid)
             loads = [Family(each.pid) for each in producers]
 
             def used() -> tuple[float, float, float]:
-                others = sum(each.look() for each in loads) + cpu_seconds(
-                    bus.server.pid if bus.server else None
-                )
-                return process.metric("bronze_events_published_total"), family.look(), others
+                others = sum(each.look() for each in loads) + cpu_seconds(server)
+                return process.metric(counted), family.look(), others
 
             began, before = time.monotonic(), used()
             time.sleep(seconds)
