@@ -9,6 +9,11 @@ const SIZE = 4 * 1024 * 1024;
 const NEWLINE = 10;
 /** A character takes at most this many bytes. */
 const WIDEST = 3;
+/**
+ * Short texts are joined into pieces of about so many characters: to write one costs the more, the more texts there
+ * are, and to join them the more, the longer the whole is.
+ */
+const PIECE = 8_192;
 
 /** Where a text is. */
 export interface Region {
@@ -36,9 +41,11 @@ export class TextWriter {
   write(lines: readonly string[], characters: number): Region | undefined {
     const start = this.place(WIDEST * characters + lines.length);
     if (start === undefined) return undefined;
+    const together = Math.max(1, Math.floor((PIECE * lines.length) / characters));
     let end = start;
-    for (const line of lines) {
-      end += this.bytes.write(line, end);
+    for (let at = 0; at < lines.length; at += together) {
+      const piece = together > 1 ? lines.slice(at, at + together).join('\n') : (lines[at] ?? '');
+      end += this.bytes.write(piece, end);
       this.bytes[end] = NEWLINE;
       end += 1;
     }
