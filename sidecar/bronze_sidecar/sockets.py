@@ -52,7 +52,10 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _warn_if_unsafe(path: Path) -> None:
-    if path.parent.stat().st_mode & stat.S_IWOTH:
+    mode = path.parent.stat().st_mode
+    # A pod's volume is open to everyone, but only where it is mounted; a /tmp of its own is still everyone's.
+    is_volume = path.parent.is_mount() and not mode & stat.S_ISVTX
+    if mode & stat.S_IWOTH and not is_volume:
         logger().warning(
             "any user can take the name of this socket first; use a folder of its own",
             option="--listen",

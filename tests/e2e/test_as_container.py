@@ -73,9 +73,7 @@ async def test_as_the_first_process_it_delivers_what_it_has_and_ends(
     await assert_complete(bus, {"s": 3000}, duplicates_allowed=False)
 
 
-async def test_five_back_ends_that_are_away_with_full_queues_fit_into_512_mebibytes() -> None:
-    """The chart's limit, with as many events for each as a queue takes by default."""
-    full = 100_000
+def five_that_are_away() -> list[str]:
     nowhere = f"{HOST}:{free_port()}"
     given = (
         *("--kafka-brokers", nowhere, "--nats-servers", nowhere, "--redis-port", nowhere.partition(":")[2]),
@@ -83,9 +81,14 @@ async def test_five_back_ends_that_are_away_with_full_queues_fit_into_512_mebiby
         *(f"http://{nowhere}", "--kinesis-access-key=a", "--kinesis-secret-key=b"),
         *("--sqs-access-key=a", "--sqs-secret-key=b"),
     )
-    least = [flag for flags in MINIMAL.values() for flag in without(flags, *given)]
+    return [*(flag for flags in MINIMAL.values() for flag in without(flags, *given)), *given]
+
+
+async def test_five_back_ends_that_are_away_with_full_queues_fit_into_512_mebibytes() -> None:
+    """The chart's limit, with as many events for each as a queue takes by default."""
+    full = 100_000
     bounds = ("--memory-limit=512MiB", f"--max-queue-events={full}", "--grace-seconds=0")
-    with sidecar(*least, *given, *bounds) as process:
+    with sidecar(*five_that_are_away(), *bounds) as process:
 
         async def fill() -> None:
             async with connect(
@@ -101,5 +104,50 @@ async def test_five_back_ends_that_are_away_with_full_queues_fit_into_512_mebiby
         with pytest.raises(PublishError, match="not acknowledged"):
             await fill()
         assert process.metric("bronze_queue_events") <= 5 * full
+        assert process.resident_bytes() < 512 * MEBIBYTE
+        assert process.get("/healthz")[0] == 200
+
+
+COMMON = (
+    '"exchange":"bitmex","symbol":"XBTUSD",'
+    '"timestamp":"2024-01-01T00:00:00.000Z","localTimestamp":"2024-01-01T00:00:00.000Z"'
+)
+# What each back end takes, and a message of it.
+KINDS = {
+    "kafka": ("trade", '{"type":"trade",%s,"id":"%d","price":1,"amount":1,"side":"buy"}'),
+    "nats": ("liquidation", '{"type":"liquidation",%s,"id":"%d","price":1,"amount":1,"side":"buy"}'),
+    "redis": ("bookTicker", '{"type":"book_ticker",%s,"askAmount":%d,"askPrice":2}'),
+    "kinesis": ("derivativeTicker", '{"type":"derivative_ticker",%s,"openInterest":%d,"markPrice":8}'),
+    "sqs": ("error", '{"type":"error",%s,"details":"%d","subSequentErrorsCount":1}'),
+}
+
+
+async def test_five_back_ends_that_take_different_events_fit_into_512_mebibytes_too() -> None:
+    """No event waits for two of them, so what they hold adds up."""
+    filters = [f"--{name}-include-payloads={kind}" for name, (kind, _) in KINDS.items()]
+    most = 110_000
+    with sidecar(*five_that_are_away(), *filters, "--memory-limit=512MiB", "--grace-seconds=0") as process:
+        # A batch that does not fit as a whole waits outside.
+        nearly_full = 0.97 * process.metric("bronze_queue_bytes_limit")
+
+        async def fill(name: str) -> None:
+            async with connect(
+                process.address,
+                stream_id=name,
+                meta={"note": "x" * 600},
+                batch_events=200,
+                buffer_events=most,
+                buffer_bytes=1 << 30,
+                close_timeout=0.0,
+            ) as publisher:
+                for position in range(most):
+                    publisher.publish(KINDS[name][1] % (COMMON, position))
+                    if position % BATCH == 0:
+                        await asyncio.sleep(0)
+                while process.metric("bronze_queue_bytes") < nearly_full:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+
+        for outcome in await asyncio.gather(*map(fill, KINDS), return_exceptions=True):
+            assert isinstance(outcome, PublishError), outcome
         assert process.resident_bytes() < 512 * MEBIBYTE
         assert process.get("/healthz")[0] == 200

@@ -299,6 +299,24 @@ async def test_a_release_that_cannot_publish_is_told_with_the_reason(bus: NatsSe
         pod.end()
 
 
+NO_NAMES = """
+import socket
+def getaddrinfo(*arguments, **named):
+    raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+socket.getaddrinfo = getaddrinfo
+"""
+
+
+def test_a_cluster_without_dns_is_told_from_a_release_that_is_wrong() -> None:
+    script = (ROOT / "helm/bronze-sidecar/files/helm_test.py").read_text()
+    variables = {"SIDECARS": "r-test:9464", "SERVERS": "r:8000", "DEADLINE_SECONDS": "0"}
+    command = [sys.executable, "-c", NO_NAMES + script]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=30)
+    missing = "the cluster's DNS does not answer, without which services are not found\n"
+    said = f"no pod is found as r-test: {missing}the server does not take connections at r:8000: {missing}"
+    assert (done.returncode, done.stdout) == (1, said)
+
+
 async def test_a_pod_is_ready_once_its_bus_was_reached_and_stays_so(bus: NatsServer, folder: Path) -> None:
     pod = render_pod(bus, folder, **{"sidecar.readiness": "reached"})
     try:

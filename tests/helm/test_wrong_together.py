@@ -162,6 +162,21 @@ def test_a_queue_on_disk_has_a_disk_of_its_own(helm: str) -> None:
     assert problems(helm, SPILLING, CLAIM, recreate) == []
 
 
+def test_a_queue_on_disk_fits_before_its_pod_is_evicted(helm: str) -> None:
+    for place in (
+        'sidecar.resources={"limits": {"ephemeral-storage": "2047Mi"}}',
+        'sidecar.spool.volume={"emptyDir": {"sizeLimit": "2047Mi"}}',
+    ):
+        spool = (SPILLING, "sidecar.spool.enabled=true", place)
+        [found] = problems(helm, *spool)
+        assert "is 2047Mi, and queues on disk may take 2048 MiB: Kubernetes would evict the pod" in found
+        assert not problems(helm, *spool, 'config.spool_max_bytes="512Mi"')
+        # One that is needed for nothing.
+        assert not problems(helm, NATS, place)
+    fits = 'sidecar.resources={"limits": {"ephemeral-storage": "2Gi"}}'
+    assert not problems(helm, SPILLING, "sidecar.spool.enabled=true", fits)
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

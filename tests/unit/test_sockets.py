@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pytest
 from bronze_sidecar.sockets import unix_sockets
+from structlog.testing import capture_logs
 
 
 def listening(path: Path) -> socket.socket:
@@ -41,3 +43,24 @@ def test_one_that_is_gone_already_is_no_trouble(tmp_path: Path) -> None:
         show()
         path.unlink()
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_mounted", "warns"),
+    [
+        (0o700, False, False),
+        (0o777, False, True),
+        # As Kubernetes makes a volume for containers that share it.
+        (0o2777, True, False),
+        (0o1777, True, True),
+    ],
+)
+def test_folders_that_any_user_can_write_to_are_warned_of_unless_they_are_volumes(
+    mode: int, is_mounted: bool, warns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda folder: is_mounted and folder == tmp_path)
+    tmp_path.chmod(mode)
+    path = tmp_path / "sidecar.sock"
+    with capture_logs() as logs, unix_sockets([f"unix://{path}"], 0o660) as show, listening(path):
+        show()
+    assert ["name of this socket" in line["event"] for line in logs] == [True] * warns

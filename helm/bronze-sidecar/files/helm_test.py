@@ -25,7 +25,7 @@ def sidecar_faults(address):
     try:
         found = sorted({info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
     except OSError as error:
-        return [f"no pod is found as {host}: {error}"]
+        return [f"no pod is found as {host}: {in_words(error)}"]
     return [f"{ip}: {answer}" for ip in found for answer in reached(ip, int(port)).splitlines()]
 
 
@@ -50,7 +50,14 @@ def server_faults(addresses):
         try:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError as error:
-            yield f"the server does not take connections at {address}: {error}"
+            yield f"the server does not take connections at {address}: {in_words(error)}"
+
+
+def in_words(error):
+    """Say what is missing where nothing resolves names."""
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+        return "the cluster's DNS does not answer, without which services are not found"
+    return str(error)
 
 
 sys.exit(main())

@@ -137,8 +137,9 @@ Each template yields problems as lines, with the remedy.
 {{- $spool := .Values.sidecar.spool -}}
 {{- $variables := include "bronze-sidecar.variables" . -}}
 {{- $spilling := "" -}}
+{{- $queues := 0 -}}
 {{- range $backend, $_ := .Files.Get "files/required-options.json" | fromJson -}}
-{{- if eq (get (get $.Values.config $backend | default dict) "when_full" | default "wait") "spill" -}}{{- $spilling = printf "config.%s.when_full" $backend -}}{{- end -}}
+{{- if eq (get (get $.Values.config $backend | default dict) "when_full" | default "wait") "spill" -}}{{- $spilling = printf "config.%s.when_full" $backend -}}{{- $queues = add1 $queues -}}{{- end -}}
 {{- end -}}
 {{- $elsewhere := or .Values.existingSecret.environment (regexMatch "(?m)^SIDECAR_[A-Z]+_WHEN_FULL$" $variables) -}}
 {{- $disk := or $spool.enabled .Values.config.spool_dir (regexMatch "(?m)^SIDECAR_SPOOL_DIR$" $variables) -}}
@@ -146,6 +147,21 @@ Each template yields problems as lines, with the remedy.
 {{ printf "%s is spill, and there is no disk for it: set sidecar.spool.enabled." $spilling }}
 {{- else if and $spool.enabled (not $spilling) (not $elsewhere) }}
 {{ "sidecar.spool.enabled has no effect on its own, and the sidecar refuses that: set config.<back end>.when_full to spill." }}
+{{- end -}}
+{{/* Kubernetes ends a pod that takes more, and what waits there is gone. */}}
+{{- if and $spool.enabled (or (not $spool.volume) (hasKey $spool.volume "emptyDir")) -}}
+{{- $each := include "bronze-sidecar.bytes" (.Values.config.spool_max_bytes | default 1073741824) | int64 -}}
+{{- $needed := mul 2 $each $queues -}}
+{{- $server := dig "limits" "ephemeral-storage" 0 .Values.server.resources -}}
+{{- $limits := dict "sidecar.spool.volume.emptyDir.sizeLimit" (list (dig "emptyDir" "sizeLimit" 0 $spool.volume)) -}}
+{{- $_ := set $limits "sidecar.resources.limits.ephemeral-storage" (list (dig "limits" "ephemeral-storage" 0 .Values.sidecar.resources) $server) -}}
+{{- range $name, $sizes := $limits -}}
+{{- $room := 0 -}}
+{{- if first $sizes -}}{{- range $sizes -}}{{- $room = include "bronze-sidecar.bytes" . | int64 | add $room -}}{{- end -}}{{- end -}}
+{{- if and $room (lt $room $needed) }}
+{{ printf "%s is %v, and queues on disk may take %d MiB: Kubernetes would evict the pod, with what waits there. Raise it, or lower config.spool_max_bytes, of which a queue takes twice as much." $name (first $sizes) (div $needed 1048576) }}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and $spilling (gt (int64 (.Values.config.workers | default 1)) 1) }}
 {{ printf "%s is spill, and several workers cannot share a queue on disk: leave config.workers out." $spilling }}

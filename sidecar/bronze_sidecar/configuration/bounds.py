@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,14 +38,15 @@ class Bounds(NamedTuple):
     max_sessions: int
 
 
-def bounds(memory: int, max_event_bytes: int) -> Bounds:
+def bounds(memory: int, max_event_bytes: int, queues: int = 1) -> Bounds:
     """Divide what is left beside the process itself: a third for queues, a third for requests.
 
     Half of the queues' third is for envelopes, half for what surrounds them. The rest is for caches, answers
-    that producers have not read, batches of which a part waits for room, and what is being written.
+    that producers have not read, batches of which a part waits for room, and what is being written. `queues`
+    is how many of them may be full of different events.
     """
     share = max(memory - OWN_MEMORY, LEAST_MEMORY - OWN_MEMORY) // 3
-    queue_bytes = max(share // 2, max_event_bytes, MEBIBYTE)
+    queue_bytes = max(share // 2 // queues, max_event_bytes, MEBIBYTE)
     streams = max(1, share // request_bytes(max_event_bytes))
     return Bounds(
         max_queue_events=queue_bytes * EVENTS_OF_QUEUE[0] // EVENTS_OF_QUEUE[1],
@@ -51,6 +54,19 @@ def bounds(memory: int, max_event_bytes: int) -> Bounds:
         max_streams=streams,
         max_sessions=streams * SESSIONS_OF_STREAM,
     )
+
+
+def different_queues(taken: Sequence[frozenset[str]]) -> int:
+    """Return how many queues, for what each takes, may be full without having events in common.
+
+    Whatever waits, waits in a few of the queues that hold all of it. If none of these can be left out, each
+    takes something that the others do not.
+    """
+    for number in range(len(taken), 1, -1):
+        for some in combinations(taken, number):
+            if all(cases.difference(*some[:place], *some[place + 1 :]) for place, cases in enumerate(some)):
+                return number
+    return 1
 
 
 def worker_memory(memory: int, workers: int) -> int:

@@ -32,11 +32,13 @@ from bronze_sidecar.configuration.bounds import (
     SUPERVISOR_MEMORY,
     available_memory,
     bounds,
+    different_queues,
     least_dead_letter_bytes,
     worker_memory,
 )
 from bronze_sidecar.configuration.file import from_file
 from bronze_sidecar.configuration.worker_count import WorkerCount, resolved
+from bronze_sidecar.envelope.payloads import PAYLOAD_CASES
 from bronze_sidecar.routing.route import trial_faults
 from bronze_sidecar.sinks import BACKENDS, Backend
 
@@ -182,14 +184,18 @@ def configure(flags: Given, environ: Mapping[str, str]) -> Config:
         problems += file.problems
         given = {**file.values, **given}
     values = parsed(given, NAMES, problems)
-    backends = [_backend(cls, given, values, problems) for cls in BACKENDS]
+    backends = [
+        backend for cls in BACKENDS if (backend := _backend(cls, given, values, problems)) is not None
+    ]
     own = {each.attribute: values[each.path] for each in PROCESS_OPTIONS if each.path in values}
     own.setdefault("memory_limit", available_memory())
     own["workers"] = resolved(own.get("workers", 1), own["memory_limit"])
     each = worker_memory(own["memory_limit"], own["workers"])
-    derived = bounds(each, own.get("max_event_bytes", MEBIBYTE))._asdict()
+    every = frozenset(PAYLOAD_CASES)
+    queues = different_queues([backend.include_payloads or every for backend in backends])
+    derived = bounds(each, own.get("max_event_bytes", MEBIBYTE), queues)._asdict()
     config = Config(
-        backends=tuple(backend for backend in backends if backend),
+        backends=tuple(backends),
         places={path: where for path, (where, _) in given.items()},
         **{**derived, **own},
     )

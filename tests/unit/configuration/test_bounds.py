@@ -8,7 +8,7 @@ import pytest
 from bronze_sidecar.configuration import bounds as bounds_module
 from bronze_sidecar.configuration.bounds import Bounds, available_memory, bounds, request_bytes
 from bronze_sidecar.configuration.config import load
-from configurations import problems_of
+from configurations import MINIMAL, problems_of
 
 MEBIBYTE = 1 << 20
 
@@ -23,6 +23,30 @@ MEBIBYTE = 1 << 20
 )
 def test_bounds_follow_from_the_memory(memory: int, expected: Bounds) -> None:
     assert bounds(memory * MEBIBYTE, MEBIBYTE) == expected
+
+
+@pytest.mark.parametrize(
+    ("includes", "queues"),
+    [
+        ({"nats": "", "redis": "", "kafka": ""}, 1),
+        ({"nats": "trade", "redis": ""}, 1),
+        ({"nats": "trade", "redis": "quote"}, 2),
+        # Once what takes everything is empty, the others may be full.
+        ({"nats": "trade", "redis": "quote", "kafka": ""}, 2),
+        ({"nats": "trade,quote", "redis": "quote,bookChange", "kafka": "bookChange,trade"}, 2),
+        ({"nats": "trade,quote", "redis": "quote,liquidation", "kafka": "bookChange,quote"}, 3),
+    ],
+)
+def test_back_ends_that_take_different_events_divide_the_memory(
+    includes: dict[str, str], queues: int
+) -> None:
+    flags = [flag for name in includes for flag in MINIMAL[name]]
+    flags += [f"--{name}-include-payloads={cases}" for name, cases in includes.items() if cases]
+    config = load([*flags, "--memory-limit=512Mi"], {})
+    expected = bounds(512 * MEBIBYTE, MEBIBYTE, queues)
+    assert (config.max_queue_events, config.max_queue_bytes) == expected[:2]
+    assert config.max_queue_events == 100_000 // queues
+    assert config.max_streams == 107
 
 
 def test_large_events_leave_room_for_fewer_streams() -> None:
