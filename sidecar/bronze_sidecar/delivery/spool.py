@@ -24,6 +24,7 @@ from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.errors import Permanent
 
 VERSION = 1
+SUFFIX = ".spool"
 RESERVE_BYTES = 16 << 20
 """Left free on the disk: without it SQLite could not even remove what is delivered."""
 WORTH_SHRINKING = 64 << 20
@@ -263,6 +264,22 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _size(path: Path) -> int:
     """Return how large a file is; 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
+
+
+def left_behind(folder: Path, names: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the queues of back ends that use none now, each with what is in it."""
+    for path in (folder / f"{name}{SUFFIX}" for name in names):
+        # What another sidecar has open, it delivers.
+        if not path.exists() or _is_in_use(path):
+            continue
+        spool = Spool(path)
+        try:
+            if events := spool.open().events:
+                yield path, f"{events} events"
+        except Permanent as error:
+            yield path, str(error)
+        finally:
+            spool.close()
 
 
 def _is_in_use(path: Path) -> bool:
