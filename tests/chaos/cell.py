@@ -159,10 +159,10 @@ class Cell:
                         await self._publisher.flush(timeout=FLUSH_SECONDS)
                     # What is acknowledged from disk is not delivered when the flush is done.
                     rest = FLUSH_SECONDS if self._has_spool else REST_SECONDS
-                    findings.recovery_seconds = await _ended(recovered, rest) - ended
-                    findings.resumed_seconds = await _ended(resumed, REST_SECONDS) - ended
+                    findings.recovery_seconds = await moment_of(recovered, rest) - ended
+                    findings.resumed_seconds = await moment_of(resumed, REST_SECONDS) - ended
                     if self._probing:
-                        findings.bus_seconds = await _ended(self._probing, REST_SECONDS) - ended
+                        findings.bus_seconds = await moment_of(self._probing, REST_SECONDS) - ended
                 finally:
                     producer.cancel()
                     watcher.cancel()
@@ -236,7 +236,7 @@ class Cell:
             self._memory = max(self._memory, int(peak.split()[1]) * 1024)
 
 
-async def _ended(task: asyncio.Task[float], seconds: float) -> float:
+async def moment_of(task: asyncio.Task[float], seconds: float) -> float:
     """Return when a task saw what it waits for; infinity if it has not by then."""
     try:
         return await asyncio.wait_for(task, seconds)
