@@ -28,6 +28,7 @@ BEFORE_SECONDS = AFTER_SECONDS = 1.5
 FLUSH_SECONDS = 120
 GOAL_SECONDS = 5
 REST_SECONDS = 5
+LEAST_IN_MEMORY = 200
 PROBE_SECONDS = 3
 STREAM = "chaos"
 
@@ -116,11 +117,12 @@ class Cell:
         return findings
 
     def _spilling(self, first_option: str) -> list[str]:
-        """Return options for a queue on disk that is used as soon as the bus is a second behind."""
+        """Return options for a queue on disk that is used as soon as the bus is a few seconds behind."""
         backend = first_option.split("-")[2]
         folder = self.target.folder / "spool"
         folder.mkdir()
-        few = ("--max-queue-events", str(self.target.rate))
+        # Half of it is memory's. A slow service gets more than two calls between two looks at the disk.
+        few = ("--max-queue-events", str(max(self.target.rate, LEAST_IN_MEMORY)))
         return [f"--{backend}-when-full=spill", "--spool-dir", str(folder), *few]
 
     async def _until_disk_is_empty(self) -> None:
