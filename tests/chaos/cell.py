@@ -29,6 +29,7 @@ FLUSH_SECONDS = 120
 GOAL_SECONDS = 5
 REST_SECONDS = 5
 LEAST_IN_MEMORY = 200
+BEHIND_SECONDS = 2
 PROBE_SECONDS = 3
 STREAM = "chaos"
 
@@ -117,12 +118,12 @@ class Cell:
         return findings
 
     def _spilling(self, first_option: str) -> list[str]:
-        """Return options for a queue on disk that is used as soon as the bus is a few seconds behind."""
+        """Return options for a queue on disk that is used when the bus is two seconds behind, or some more."""
         backend = first_option.split("-")[2]
         folder = self.target.folder / "spool"
         folder.mkdir()
-        # Half of it is memory's. A slow service gets more than two calls between two looks at the disk.
-        few = ("--max-queue-events", str(max(self.target.rate, LEAST_IN_MEMORY)))
+        # Half of it is memory's, which is what can be read from disk at a time: no write may have more.
+        few = ("--max-queue-events", str(max(BEHIND_SECONDS * 2 * self.target.rate, LEAST_IN_MEMORY)))
         return [f"--{backend}-when-full=spill", "--spool-dir", str(folder), *few]
 
     async def _until_disk_is_empty(self) -> None:
