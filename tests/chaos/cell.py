@@ -118,7 +118,7 @@ class Cell:
         return findings
 
     def _spilling(self, first_option: str) -> list[str]:
-        """Return options for a queue on disk that is used when the bus is two seconds behind, or some more."""
+        """Return options for a queue on disk that is used when the bus is two seconds or more behind."""
         backend = first_option.split("-")[2]
         folder = self.target.folder / "spool"
         folder.mkdir()
