@@ -25,10 +25,12 @@ from grpc_reflection.v1alpha import reflection
 from bronze_sidecar.configuration.bounds import MEBIBYTE, OWN_MEMORY, request_bytes
 from bronze_sidecar.configuration.config import Config
 from bronze_sidecar.delivery.lane import Lane
+from bronze_sidecar.delivery.spool import left_behind
 from bronze_sidecar.errors import Permanent
 from bronze_sidecar.ingest.dead_letter_file import DeadLetterFile
 from bronze_sidecar.ingest.failures import Failures
 from bronze_sidecar.ingest.server import SERVICE, SidecarService
+from bronze_sidecar.sinks import BACKENDS
 from bronze_sidecar.sockets import unix_sockets
 from bronze_sidecar.status.page import StatusPage
 from bronze_sidecar.status.producer_gauges import ProducerGauges
@@ -88,6 +90,7 @@ class Sidecar:
             except Permanent as error:
                 self._log.error("cannot publish", backend=lane.name, reason=str(error))
                 return EXIT_FAILED
+        await asyncio.to_thread(self._warn_of_queues_left)
         lanes = [asyncio.create_task(lane.run(), name=f"lane {lane.name}") for lane in self.lanes]
         stop = asyncio.create_task(self._stop.wait())
         watching = [
@@ -130,6 +133,18 @@ class Sidecar:
             self._failures.close()
             if self._dead_letters:
                 await asyncio.to_thread(self._dead_letters.close)
+
+    def _warn_of_queues_left(self) -> None:
+        """Tell operators of what is on disk for back ends that do not spill any more."""
+        spilling = {lane.name for lane in self.lanes if lane.spilling}
+        others = [each.name for each in BACKENDS if each.name not in spilling]
+        for path, what in left_behind(self.config.spool_dir, others) if self.config.spool_dir else ():
+            self._log.warning(
+                "a queue on disk is left that no back end uses; what is in it is not delivered",
+                queue=str(path),
+                holds=what,
+                remedy=f"run with --{path.stem}-when-full=spill until it is empty, or move it away",
+            )
 
     def _warn_of_what_others_can_see(self) -> None:
         for backend in self.config.backends:

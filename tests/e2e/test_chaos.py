@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
+
 import pytest
 from chaos.campaign import QUICK, Chosen, run
-from chaos.cell import Findings, judge
+from chaos.cell import Findings, judge, moment_of
 from chaos.services import SqsStandard
 from chaos.targets import Stored, Target
 
@@ -36,3 +40,15 @@ def test_what_is_lost_reordered_and_repeated_is_counted() -> None:
     repeated = judged(Target, [*good, *good[:2]])
     assert (repeated.broken(), repeated.duplicates) == ([], 2)
     assert judged(Target, good[2:], before=good[:2]).broken() == []
+
+
+async def test_what_did_not_recover_in_time_is_late_and_no_quick_recovery() -> None:
+    began = time.monotonic()
+    never = asyncio.create_task(asyncio.Event().wait())
+    assert await moment_of(never, 0.01) == math.inf  # type: ignore[arg-type]
+    soon = asyncio.create_task(asyncio.sleep(0, result=began + 2))
+    assert await moment_of(soon, 10) == began + 2
+    assert Findings(recovery_seconds=math.inf, bus_seconds=1).is_late
+    assert Findings(recovery_seconds=math.inf, bus_seconds=math.inf).is_late
+    assert not Findings(recovery_seconds=12.5, bus_seconds=10).is_late
+    assert Findings(undelivered=73).broken() == ["73 undelivered"]

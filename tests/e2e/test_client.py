@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import pytest
 from bronze_client import PublishError, connect_sync
@@ -120,6 +121,27 @@ async def test_a_killed_sidecar_and_a_new_one_publish_everything_between_them(
             assert (stats.acknowledged, stats.dropped, stats.reconnects) == (15_000, 0, 2)
         # At each kill what the sidecar had taken and not acknowledged may be stored a second time.
         assert await assert_complete(bus, {"s": 15_000}) <= 10_000
+
+
+async def test_producers_are_back_soon_after_their_sidecar(client: ClientUnderTest) -> None:
+    """Pauses grow while it is away, but not so far that they add up to an outage of their own."""
+    with sidecar() as process:
+        async with AsyncExitStack() as stack:
+            publishers = [
+                await stack.enter_async_context(client.connect(process.address, close_timeout=1.0))
+                for _ in range(60)
+            ]
+            for publisher in publishers:
+                await publisher.publish(MESSAGE)
+                await publisher.flush(LONG)
+            process.kill()
+            # Each has something to send, and has been refused often enough for its longest pauses.
+            for publisher in publishers:
+                await publisher.publish(MESSAGE)
+            await asyncio.sleep(8)
+            await asyncio.to_thread(process.start)
+            async with asyncio.timeout(4):
+                await asyncio.gather(*(publisher.flush(LONG) for publisher in publishers))
 
 
 async def test_blocks_of_lines_arrive_through_a_restart_line_by_line(

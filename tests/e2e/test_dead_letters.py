@@ -29,6 +29,8 @@ from buses import NatsBus, RedisBus, trade
 from nats.js.api import StreamConfig
 from servers import NatsServer, RedisServer
 from sidecar_process import PROGRAM, SidecarProcess, sidecar
+from spooling import on_disk, spilling, until
+from spooling import publish as publish_trades
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(120)]
 
@@ -228,6 +230,43 @@ def test_events_are_sent_again_with_their_ids_once_the_stream_takes_them(
     assert events["s:11"].meta["event_id"] == "s:11"
     assert events["s:11"].meta["request_id"] == "r" * 200
     assert events["s:12"].trade.price_str == "2.5"
+
+
+async def test_what_is_refused_after_the_disk_had_it_is_sent_again(
+    start_redis: Callable[..., RedisServer], letters: Path, tmp_path: Path
+) -> None:
+    """Its producer was told that it is safe, and the sidecar was killed since: the file alone has it."""
+    redis_bus = RedisBus(start_redis("--proto-max-bulk-len", "1mb", append_only=True))
+    refused = {70, 150, 151, 299}
+
+    def some_large(position: int) -> bytes:
+        size = 1_500_000 if position in refused else 0
+        return trade(position).replace(b'"id":"', b'"id":"' + b"9" * size)
+
+    more = ("--max-event-bytes", "4194304", "--dead-letter-file", str(letters))
+    with sidecar(*spilling(redis_bus, tmp_path, 200), *more) as process:
+        process.wait_until_ready()
+        redis_bus.server.kill()
+        # Over a connection that is not known to be lost, an event of this size is refused at once.
+        await until(lambda: process.get("/readyz")[0] == 503)
+        await publish_trades(process.address, 0, 300, some_large)
+        process.kill()
+        await asyncio.to_thread(process.start)
+        await asyncio.to_thread(redis_bus.server.start)
+        await until(lambda: on_disk(process) == 0)
+        kept = await asyncio.to_thread(letters_of, process, letters, len(refused))
+        assert [letter.event_id for letter in kept] == [f"s:{position}" for position in sorted(refused)]
+        client: Any = redis.asyncio.Redis(port=redis_bus.server.port)
+        await client.config_set("proto-max-bulk-len", "512mb")
+        await client.aclose()
+        # What a server allows is asked when it is connected to.
+        process.kill()
+        await asyncio.to_thread(process.start)
+        status, output, _ = await asyncio.to_thread(dead_letters, "send", letters, "--to", process.address)
+        assert (status, counts(output)[:3]) == (0, (4, 4, 4))
+        await until(lambda: on_disk(process) == 0)
+        ids = await ids_of(redis_bus)
+        assert sorted(ids) == sorted({f"s:{position}" for position in range(300)})
 
 
 async def events_of(bus: NatsBus) -> dict[str, NormalizedEvent]:

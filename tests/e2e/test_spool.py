@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from bronze_client import connect
-from buses import NAMES, Bus, RedisBus, assert_complete, bus_named, trade
-from servers import RedisServer
+from buses import NAMES, Bus, NatsBus, RedisBus, assert_complete, bus_named, trade
+from servers import NativeServer, NatsServer, RedisServer
 from sidecar_process import SidecarProcess, sidecar
 from spooling import on_disk, publish, spilling, until
 
@@ -63,6 +63,41 @@ async def test_what_is_on_disk_survives_kills_of_the_sidecar(bus: Bus, tmp_path:
         await producer
         await until(lambda: on_disk(process) == 0)
         await assert_complete(bus, {"s": count})
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_one_back_end_spills_beside_one_that_waits(
+    start_redis: Callable[..., RedisServer],
+    start_nats: Callable[..., NatsServer],
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    """Both servers and the sidecar are killed at random moments, and the queue on disk is small or large."""
+    chance = random.Random(seed)  # noqa: S311
+    spilling_bus, other = RedisBus(start_redis(append_only=True)), NatsBus(start_nats())
+    options = (*spilling(spilling_bus, tmp_path, 2000), *other.options())
+    count = 20_000
+    with sidecar(*options, "--spool-max-bytes", "2Mi" if seed == 1 else "1Gi") as process:
+        process.wait_until_ready()
+        victims = [process, spilling_bus.server, spilling_bus.server, other.server]
+        dead: set[NativeServer] = set()
+        producers = [
+            asyncio.create_task(publish(process.address, 0, count, stream=name)) for name in ("a", "b")
+        ]
+        for _ in range(20):
+            await asyncio.sleep(chance.uniform(0, 0.6))
+            victim = chance.choice(victims)
+            if victim in dead:
+                await asyncio.to_thread(victim.start)
+            else:
+                victim.kill()
+            dead ^= {victim}
+        for victim in dead:
+            await asyncio.to_thread(victim.start)
+        await asyncio.gather(*producers)
+        await until(lambda: on_disk(process) == 0)
+        for bus in (spilling_bus, other):
+            await assert_complete(bus, {"a": count, "b": count})
 
 
 async def test_stopping_keeps_what_could_not_be_delivered(bus: Bus, tmp_path: Path) -> None:
@@ -154,3 +189,35 @@ async def test_a_log_without_its_queue_is_kept_and_named(
         await asyncio.to_thread(process.start)
         await until(lambda: on_disk(process) == 0)
         await assert_complete(bus, {"s": 1000})
+
+
+async def test_a_queue_of_a_back_end_that_spills_no_more_is_named(
+    start_redis: Callable[..., RedisServer], start_nats: Callable[..., NatsServer], tmp_path: Path
+) -> None:
+    """What was acknowledged from it would otherwise stay there, and nobody would know."""
+    bus, other = RedisBus(start_redis(append_only=True)), NatsBus(start_nats())
+    told = "a queue on disk is left that no back end uses; what is in it is not delivered"
+    with sidecar(*spilling(bus, tmp_path)) as process:
+        process.wait_until_ready()
+        bus.server.kill()
+        await publish(process.address, 0, 60_000)
+        held = on_disk(process)
+        assert held > 0
+        process.kill()
+    with sidecar(*bus.options(), *spilling(other, tmp_path)) as process:
+        (line,) = [line for line in process.log_lines() if line["event"] == told]
+        assert (line["queue"], line["holds"]) == (str(tmp_path / "redis.spool"), f"{held} events")
+        assert "--redis-when-full=spill" in line["remedy"]
+    await asyncio.to_thread(bus.server.start)
+    with sidecar(*spilling(bus, tmp_path)) as process:
+        await until(lambda: on_disk(process) == 0)
+        await assert_complete(bus, {"s": 60_000})
+        process.kill()
+    (tmp_path / "redis.spool").write_bytes(b"no database at all")
+    (tmp_path / "redis.spool-wal").unlink()
+    with sidecar(*bus.options(), *spilling(other, tmp_path)) as process:
+        (line,) = [line for line in process.log_lines() if line["event"] == told]
+        assert "is damaged" in line["holds"]
+    (tmp_path / "redis.spool").unlink()
+    with sidecar(*bus.options(), *spilling(other, tmp_path)) as process:
+        assert not [line for line in process.log_lines() if line["event"] == told]

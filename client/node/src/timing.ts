@@ -3,7 +3,8 @@ export const timing = {
   /** If the sidecar has not opened the stream by then, try again. */
   open: 10_000,
   firstPause: 100,
-  longestPause: 5_000,
+  /** What is lost of the time since the sidecar is back, at most. */
+  longestPause: 2_000,
   /** Drops are reported at most this often. */
   report: 1_000,
   /** How long nothing may be acknowledged, while somebody waits for room, until that is reported, and again. */

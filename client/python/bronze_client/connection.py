@@ -39,7 +39,8 @@ OPEN_SECONDS = 10.0
 """How long a sidecar may take to open the stream before the next attempt."""
 
 FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 2.0
+"""What is lost of the time since the sidecar is back, at most."""
 
 MOST_REFUSALS = 10
 """How often in a row the sidecar may find what is sent too much; then it is so for good."""

@@ -21,6 +21,7 @@ from bronze_sidecar.delivery.destinations import Destinations
 from bronze_sidecar.delivery.held import HeldKey
 from bronze_sidecar.delivery.redirect import Redirect
 from bronze_sidecar.delivery.spilling import SpillBounds, Spilling
+from bronze_sidecar.delivery.spool import SUFFIX
 from bronze_sidecar.envelope import native
 from bronze_sidecar.errors import DeliveryError, Disconnected, Permanent, Transient
 from bronze_sidecar.routing.route import Route
@@ -97,7 +98,7 @@ class Lane:
     def _spilling_to(self, config: Config) -> Spilling:
         assert config.spool_dir is not None  # noqa: S101 - checked with the configuration
         return Spilling(
-            config.spool_dir / f"{self.name}.spool",
+            config.spool_dir / f"{self.name}{SUFFIX}",
             SpillBounds(config.spool_max_bytes, self.max_events, self._max_bytes),
             self._backlog,
             self.route,

@@ -9,6 +9,7 @@ The calls block, and belong to one thread.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import zlib
@@ -18,14 +19,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from bronze_sidecar.delivery import spool_log
 from bronze_sidecar.envelope.event import Event
 from bronze_sidecar.errors import Permanent
 
 VERSION = 1
+SUFFIX = ".spool"
 RESERVE_BYTES = 16 << 20
 """Left free on the disk: without it SQLite could not even remove what is delivered."""
 WORTH_SHRINKING = 64 << 20
 """Of a file that holds nothing any more."""
+# Where SQLite locks: https://www.sqlite.org/src/file?name=src/os.h
+_FIRST_LOCKED, _LOCKED_BYTES = 0x40000002, 510
 _Fields = tuple[bytes, str, str, str, str, str, str, str, dict[str, str]]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_Fields]).decode
@@ -67,7 +72,17 @@ class Spool:
                 f"the disk queue {self._path} is missing, but its log {log.name} is there and may hold"
                 " events: bring the file back, or move the log away to start without the events in both"
             )
-        return self._open()
+        # Before SQLite sees it: what it cannot read there it overwrites, or deletes with the log.
+        if _size(log) and spool_log.is_damaged(log) and not _is_in_use(self._path):
+            raise Permanent(
+                f"the log {log.name} of the disk queue {self._path} is damaged, and holds events that could"
+                " not be read: restore both, or move both away to start without the events in them"
+            )
+        state = self._open()
+        # From here on, the log holds nothing of a write that a crash cut short. If the disk is full, it may.
+        with contextlib.suppress(sqlite3.Error):
+            self._opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return state
 
     def _open(self) -> SpoolState:
         try:
@@ -249,6 +264,32 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _size(path: Path) -> int:
     """Return how large a file is; 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
+
+
+def left_behind(folder: Path, names: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the queues of back ends that use none now, each with what is in it."""
+    for path in (folder / f"{name}{SUFFIX}" for name in names):
+        # What another sidecar has open, it delivers.
+        if not path.exists() or _is_in_use(path):
+            continue
+        spool = Spool(path)
+        try:
+            if events := spool.open().events:
+                yield path, f"{events} events"
+        except Permanent as error:
+            yield path, str(error)
+        finally:
+            spool.close()
+
+
+def _is_in_use(path: Path) -> bool:
+    """Tell whether another process has locked a database, or may have."""
+    try:
+        with path.open("rb+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCKED_BYTES, _FIRST_LOCKED)
+    except OSError:
+        return True
+    return False
 
 
 def _row(number: int, events: Sequence[Event]) -> tuple[int, int, int, int, bytes]:
