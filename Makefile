@@ -28,7 +28,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH):$(CURDIR)/.cache/node/bin
 # Compiled code is kept whatever the machine prefers: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup check test test-failed test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-hook bench-replay bench-peers chaos wheel clean
+.PHONY: help setup check test test-failed test-fast fuzz generate lock pin-jars pin-images sbom release-schema demo bench bench-pipeline bench-growth bench-books bench-hook bench-replay bench-peers chaos wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ bench-pipeline: $(PYTHON_READY) $(KAFKA_READY) $(SPARK_READY) $(AWS_READY) ## Me
 
 bench-growth: $(PYTHON_READY) ## Measure a micro-batch in a table of years (QUICK=1 for a smaller one)
 	PYTHONPATH=tests:tools python tests/bench/growth.py $(if $(QUICK),--quick) $(BENCH_ARGS)
+
+bench-books: $(PYTHON_READY) ## Measure what 20,000 books of 500 levels cost silver (QUICK=1 for fewer)
+	PYTHONPATH=tests:tools python tests/bench/books.py $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 bench-hook: $(PYTHON_READY) $(NODE_BUILT) $(NEW_NODE_READY) $(TARDIS_TRIED) ## Measure what the client costs tardis-machine (BENCH_ARGS=--help)
 	PYTHONPATH=tests:tools python tests/bench/hook.py $(BENCH_ARGS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
+from bronze_pipeline.ledger.entries import IDS as ID_SCHEMA
+from bronze_pipeline.ledger.entries import first_of_each_event
 from bronze_pipeline.ledger.runs import SCHEMA, Runs, contains, normal, of_ids, of_tables
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +52,27 @@ def test_runs_contain_what_was_put_into_them(
     everything = set[tuple[str, int, int | None]]().union(*sets)
     rows = sorted(asked, key=str)
     assert contains(known, runs_of(rows)).tolist() == [each in everything for each in rows]
+
+
+ROWS = st.lists(IDS | st.none() | st.just("odd"), max_size=30)
+
+
+@given(ROWS)
+def test_of_rows_with_one_id_the_first_is_kept(rows: list[tuple[str, int, int | None] | str | None]) -> None:
+    """Rows without an id are all kept; ids of another form are compared as texts."""
+    table = pa.Table.from_pylist([id_columns(row) for row in rows], ID_SCHEMA)
+    first = [row is None or row not in rows[:place] for place, row in enumerate(rows)]
+    found = first_of_each_event(table)
+    assert (found is None) == all(first)
+    assert found is None or found.to_pylist() == first
+
+
+def id_columns(row: tuple[str, int, int | None] | str | None) -> dict[str, object]:
+    if row is None or isinstance(row, str):
+        return {"event_id": row}
+    stream, position, level = row
+    written = f"{stream}:{position}" + ("" if level is None else f".{level}")
+    return {"event_id": written, "stream_id": stream, "position": position, "level": level}
 
 
 def test_messages_alike_are_one_run() -> None:

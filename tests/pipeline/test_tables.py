@@ -13,6 +13,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from aws_servers import keys_in
+from bronze_pipeline.bronze.task import first_events
 from bronze_pipeline.decoding.schema import EVENTS
 from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.tables.files import FileWriter, Written
@@ -227,7 +228,7 @@ def test_ids_of_another_form_and_no_id_at_all(lake: Lake) -> None:
 
 def test_repeats_among_what_waits_for_files_are_left_out(lake: Lake) -> None:
     table = lake.events()
-    writer = FileWriter(table.staging, EVENTS, "part", distinct="event_id")
+    writer = FileWriter(table.staging, EVENTS, "part", first=first_events)
     writer.write(events("a:1", None, "a:2", exchange="y"))
     writer.write(events("a:1", None, "a:1", "a:3"))
     table.commit(writer.finish(), "job", 0)

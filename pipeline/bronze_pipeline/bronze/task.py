@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from bronze_pipeline.decoding.envelope import decode
 from bronze_pipeline.decoding.schema import EVENTS, QUARANTINE
+from bronze_pipeline.ledger.entries import ID_COLUMNS, first_of_each_event
 from bronze_pipeline.tables.files import FileWriter, Folder
+from bronze_pipeline.tables.waiting import WaitingRows
 
 EVENTS_NAME, QUARANTINE_NAME = "bronze", "quarantine"
 RESULT_SCHEMA = (
@@ -44,7 +46,7 @@ class Task:
     """Whether to report the first position of each partition."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        events = FileWriter(self.events, EVENTS, "part", distinct="event_id")
+        events = FileWriter(self.events, EVENTS, "part", first=first_events)
         quarantine = FileWriter(self.quarantine, QUARANTINE, "part", beside=events)
         receipts: list[str] = []
         firsts: list[dict[str, Any]] = []
@@ -71,6 +73,10 @@ class Task:
             }
         )
         yield pa.RecordBatch.from_pylist(results, RESULT)
+
+
+def first_events(rows: WaitingRows) -> pa.Array | None:
+    return first_of_each_event(rows.columns(ID_COLUMNS))
 
 
 def _firsts(batch: pa.RecordBatch) -> list[dict[str, Any]]:

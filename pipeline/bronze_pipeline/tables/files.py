@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from itertools import islice
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -20,15 +21,15 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from bronze_pipeline.tables.batch_duplicates import first_of_each
 from bronze_pipeline.tables.storage import file_system
+from bronze_pipeline.tables.waiting import Places, WaitingRows
 
 ROWS_IN_FILE = 256 * 1024
 # What rows that wait for their files may take of a task's memory: some 300,000 ordinary events of bronze.
 BYTES_WAITING = 256 << 20
 ROWS_IN_GROUP = 128 * 1024
 # Columns whose values rarely repeat: a dictionary of them only costs time.
-DISTINCT_COLUMNS = ("event_id", "bus_position", "raw")
+DISTINCT_COLUMNS = ("event_id", "bus_position", "raw", "position", "local_ts", "ingest_ts")
 # The most common search columns; their statistics go into the table's log.
 INDEXED_COLUMNS = (
     "stream_id",
@@ -45,8 +46,6 @@ GROUPED_BY = "payload_case"
 COMPRESSION = "zstd"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 PLACE = "place"
-
-Places: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -94,29 +93,31 @@ class FileWriter:
         schema: pa.Schema,
         prefix: str,
         beside: FileWriter | None = None,
-        distinct: str | None = None,
+        first: Callable[[WaitingRows], pa.Array | None] | None = None,
     ) -> None:
         """Prepare; writers `beside` each other share what may wait in memory.
 
-        Of waiting rows with the same value in the column `distinct` all but the first are left out.
+        `first` tells which of the waiting rows are kept, where not all are.
         """
         self._folder = folder
         self._prefix = prefix
         self._schema = schema
-        self._distinct = distinct
-        self._waiting: list[pa.RecordBatch] = []
+        self._first = first
+        self._waiting = WaitingRows(schema)
         self._written: list[Written] = []
-        self.bytes_waiting = 0
         self.repeats = 0
         """How many rows were left out."""
         self.writers: list[FileWriter] = [] if beside is None else beside.writers
         """This one, and those beside it."""
         self.writers.append(self)
 
+    @property
+    def bytes_waiting(self) -> int:
+        return self._waiting.nbytes
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Accept rows; they wait in memory until it is full, or until `finish`."""
-        self._waiting.append(batch.select(self._schema.names))
-        self.bytes_waiting += batch.nbytes
+        self._waiting.add(batch)
         while sum(each.bytes_waiting for each in self.writers) > BYTES_WAITING:
             max(self.writers, key=lambda each: each.bytes_waiting).write_files()
 
@@ -126,20 +127,28 @@ class FileWriter:
         return self._written
 
     def write_files(self) -> None:
-        """Write what waits. Rows are divided now and not as they come, so that they are copied once."""
-        rows = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
-        self._waiting, self.bytes_waiting = [], 0
-        if self._distinct is not None and (keep := first_of_each(rows[self._distinct])) is not None:
-            self.repeats += len(rows) - pc.sum(keep).as_py()
-            rows = rows.filter(keep)
+        """Write what waits. Rows are divided now and not as they come, so that few pieces are made."""
+        rows, self._waiting = self._waiting, WaitingRows(self._schema)
+        if not len(rows):
+            return
+        keep = None if self._first is None else self._first(rows)
+        chosen = np.arange(len(rows)) if keep is None else np.flatnonzero(keep)
+        self.repeats += len(rows) - len(chosen)
         columns = self._folder.partition_columns
-        stored = rows.drop_columns(list(columns))
-        for values, places in _places([_partition_values(rows[name]) for name in columns], len(rows)):
-            partition = dict(zip(columns, values, strict=True))
-            for start in range(0, len(places), ROWS_IN_FILE):
-                groups = list(_groups(stored, places[start : start + ROWS_IN_FILE]))
-                path = new_path(partition, self._prefix)
-                self._written.append(write_file(self._folder, path, partition, groups))
+        keys = [_partition_values(rows.column(name)).take(chosen) for name in columns]
+        files = [
+            (
+                dict(zip(columns, values, strict=True)),
+                _grouped(rows, chosen[places[start : start + ROWS_IN_FILE]]),
+            )
+            for values, places in _places(keys, len(chosen))
+            for start in range(0, len(places), ROWS_IN_FILE)
+        ]
+        stored = [name for name in self._schema.names if name not in columns]
+        groups = iter(rows.divided(stored, [places for _, each in files for places in each]))
+        for partition, each in files:
+            path = new_path(partition, self._prefix)
+            self._written.append(write_file(self._folder, path, partition, list(islice(groups, len(each)))))
 
 
 def new_path(partition: Mapping[str, str], prefix: str) -> str:
@@ -156,7 +165,7 @@ def write_file(
     system, root = folder.open()
     target = f"{root}/{path}"
     system.create_dir(target.rpartition("/")[0], recursive=True)
-    repeating = [name for name in _leaves(rows.schema) if name.split(".")[0] not in DISTINCT_COLUMNS]
+    repeating = [name for field in rows.schema for name in _repeating(field)]
     with pq.ParquetWriter(
         target, rows.schema, filesystem=system, compression=COMPRESSION, use_dictionary=repeating
     ) as writer:
@@ -218,16 +227,19 @@ def _filtered(folder: Folder, file: Written, keep: pa.Array) -> list[Written]:
 
 def groups_of(rows: pa.Table) -> list[pa.Table]:
     """Divide the rows of a file into its groups."""
-    return list(_groups(rows, np.arange(len(rows))))
-
-
-def _groups(rows: pa.Table, places: Places) -> Iterator[pa.Table]:
-    """Divide some rows of a table into the groups of a file."""
     if GROUPED_BY not in rows.schema.names:
-        yield _taken(rows, places)
-        return
-    for _, some in _places([rows[GROUPED_BY].take(places)], len(places)):
-        yield _taken(rows, places[some])
+        return [rows]
+    waiting = WaitingRows(rows.schema)
+    for batch in rows.to_batches():
+        waiting.add(batch)
+    return waiting.divided(rows.schema.names, _grouped(waiting, np.arange(len(rows))))
+
+
+def _grouped(rows: WaitingRows, places: Places) -> list[Places]:
+    """Divide some rows into the groups of a file."""
+    if GROUPED_BY not in rows.names:
+        return [places]
+    return [places[some] for _, some in _places([rows.column(GROUPED_BY).take(places)], len(places))]
 
 
 def _places(keys: Sequence[pa.ChunkedArray], rows: int) -> Iterator[tuple[tuple[str, ...], Places]]:
@@ -247,28 +259,22 @@ def _places(keys: Sequence[pa.ChunkedArray], rows: int) -> Iterator[tuple[tuple[
         yield tuple(row.values()), places.values.to_numpy()
 
 
-def _taken(rows: pa.Table, places: Places) -> pa.Table:
-    """Return some rows. A payload that none of them has is not copied: most have one of many."""
-    if len(places) == len(rows):
-        return rows
-    columns = []
-    for column in rows.columns:
-        is_payload = pa.types.is_struct(column.type) and column.null_count
-        if is_payload and not pc.any(column.is_valid().take(places)).as_py():
-            columns.append(pa.nulls(len(places), column.type))
-        else:
-            columns.append(column.take(places))
-    return pa.Table.from_arrays(columns, schema=rows.schema)
-
-
 def _partition_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     # Neither format can tell empty text from NULL there.
     texts = column.cast(pa.string()).fill_null("")
     return pc.if_else(pc.equal(texts, ""), NULL_PARTITION, texts)
 
 
-def _leaves(schema: pa.Schema) -> Iterator[str]:
-    for field in schema:
+def _repeating(field: pa.Field) -> Iterator[str]:
+    """Yield the leaves of a column that get dictionaries.
+
+    Those of a payload and of `meta` have too many values: what repeats in them, compression finds with less.
+    """
+    if field.name in DISTINCT_COLUMNS or pa.types.is_struct(field.type):
+        return
+    if pa.types.is_map(field.type):
+        yield f"{field.name}.key_value.key"
+    else:
         yield from _leaves_of(field.name, field.type)
 
 
@@ -276,8 +282,6 @@ def _leaves_of(path: str, kind: pa.DataType) -> Iterator[str]:
     if pa.types.is_struct(kind):
         for part in kind:
             yield from _leaves_of(f"{path}.{part.name}", part.type)
-    elif pa.types.is_map(kind):
-        yield from (f"{path}.key_value.key", f"{path}.key_value.value")
     elif pa.types.is_list(kind):
         yield from _leaves_of(f"{path}.list.element", kind.value_type)
     else:

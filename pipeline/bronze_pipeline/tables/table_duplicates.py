@@ -15,10 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bronze_pipeline.ledger.entries import ID_COLUMNS, IDS, LedgerEntry, entry_of, is_ours
+from bronze_pipeline.ledger.entries import (
+    ID_COLUMNS,
+    IDS,
+    LedgerEntry,
+    entry_of,
+    first_of_each_event,
+    is_ours,
+)
 from bronze_pipeline.ledger.ledger import Ledger
 from bronze_pipeline.ledger.runs import of_ids
-from bronze_pipeline.tables.batch_duplicates import first_of_each
 from bronze_pipeline.tables.files import Written, keep_rows, read_file
 from bronze_pipeline.tables.tables import Table, candidates
 
@@ -36,7 +42,7 @@ def distinct(table: Table, ledger: Ledger, files: Sequence[Written]) -> Distinct
     """Leave out of new files what is in the table, or in an earlier new file."""
     parts = [read_file(table.staging, file.path, ID_COLUMNS) for file in files]
     ids = pa.concat_tables([IDS.empty_table(), *parts]).combine_chunks()
-    keep = first_of_each(ids["event_id"])
+    keep = first_of_each_event(ids)
     fresh = pc.invert(_known(table, ledger, ids))
     if pc.all(fresh).as_py() and keep is None:
         return Distinct(files, 0, entry_of([ids]))
