@@ -137,11 +137,19 @@ def _redis(stack: ExitStack, folder: Path) -> Bus:
     return Bus("redis", RUN, options, server, idiom, empty=flush, variants=(IN_PYTHON,))
 
 
+KAFKA_KEEPS_BYTES = 64 << 20
+"""Of each partition."""
+
+
 def _kafka(stack: ExitStack, folder: Path) -> Bus:
     server = KafkaServer(folder, "log.retention.check.interval.ms=1000")
     _start(stack, server)
     # The broker does not get slower; it only must not fill the disk.
-    kept = {"retention_bytes": str(64 << 20), "segment_bytes": str(16 << 20), "file_delete_delay_ms": "0"}
+    kept = {
+        "retention_bytes": str(KAFKA_KEEPS_BYTES),
+        "segment_bytes": str(16 << 20),
+        "file_delete_delay_ms": "0",
+    }
     create_topic(server.brokers, NAME, PARTITIONS, copies=1, **kept)
     options = (f"--kafka-brokers={server.brokers}", f"--kafka-topic={NAME}")
     idiom = "library: a send_batch for each partition"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from bronze_pipeline.decoding.schema import ARRIVED, as_arrived
 from bronze_pipeline.sources.kafka.bus import KafkaBus, connector_options
 from bronze_pipeline.sources.kafka.losses import losses
 from bronze_pipeline.sources.options import OptionError
@@ -30,6 +32,21 @@ def test_options_become_those_of_the_connector() -> None:
         "minPartitions": "3",
         "failOnDataLoss": "false",
     }
+
+
+def test_rows_of_the_connector_become_those_of_every_source() -> None:
+    given = pa.RecordBatch.from_pydict(
+        {
+            "destination": pa.array(["bronze.trades"]),
+            "bus_partition": pa.array([3], pa.int32()),
+            "bus_position": pa.array([7], pa.int64()),
+            "value": pa.array([b"envelope"]),
+        }
+    )
+    rows = as_arrived(given)
+    assert rows.schema == ARRIVED
+    place = {"destination": "bronze.trades", "bus_partition": "3", "bus_position": "7"}
+    assert rows.to_pylist() == [{**place, "value": b"envelope", "loss": None, "receipt": None}]
 
 
 def test_data_loss_fails_unless_the_operator_chose_otherwise() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from bronze_pipeline.decoding.envelope import decode
-from bronze_pipeline.decoding.schema import EVENTS, QUARANTINE
+from bronze_pipeline.decoding.schema import EVENTS, QUARANTINE, as_arrived
 from bronze_pipeline.ledger.entries import ID_COLUMNS, first_of_each_event
 from bronze_pipeline.tables.files import FileWriter, Folder
 from bronze_pipeline.tables.waiting import WaitingRows
@@ -50,7 +50,8 @@ class Task:
         quarantine = FileWriter(self.quarantine, QUARANTINE, "part", beside=events)
         receipts: list[str] = []
         firsts: list[dict[str, Any]] = []
-        for batch in batches:
+        for given in batches:
+            batch = as_arrived(given)
             if self.watches:
                 firsts += _firsts(batch)
             receipts += batch["receipt"].drop_null().to_pylist()

@@ -122,3 +122,13 @@ QUARANTINE = pa.schema(
         pa.field("raw", pa.binary()),
     ]
 )
+
+
+def as_arrived(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a source's rows with the columns of `ARRIVED`; what it does not give is NULL."""
+    given = set(rows.schema.names)
+    columns = [
+        rows[field.name].cast(field.type) if field.name in given else pa.nulls(len(rows), field.type)
+        for field in ARRIVED
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARRIVED)

@@ -25,7 +25,7 @@ from bronze_pipeline.tables.storage import file_system
 from bronze_pipeline.tables.waiting import Places, WaitingRows
 
 ROWS_IN_FILE = 256 * 1024
-# What rows that wait for their files may take of a task's memory: some 300,000 ordinary events of bronze.
+# What rows that wait for their files may take of a task's memory: some 800,000 ordinary events of bronze.
 BYTES_WAITING = 256 << 20
 ROWS_IN_GROUP = 128 * 1024
 # Columns whose values rarely repeat: a dictionary of them only costs time.
