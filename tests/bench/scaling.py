@@ -55,7 +55,7 @@ class Found:
 
 
 def measure_scaling(folder: Path, seconds: float) -> list[tuple[str, ...]]:
-    """Return the rows of a table: JSON into nothing and into Redis, by one worker and by one for each core."""
+    """Return a table of JSON into nothing and into Redis, by one worker and by one for each core."""
     with serving("redis", folder) as bus:
         return [*scaling_rows("nothing", None, seconds), *scaling_rows("Redis", bus, seconds)]
 
